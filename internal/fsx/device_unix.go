@@ -1,0 +1,17 @@
+//go:build unix
+
+package fsx
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// device returns the number of the file system that fi is on.
+func device(fi fs.FileInfo) (uint64, bool) {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return uint64(st.Dev), true
+}

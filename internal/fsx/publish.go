@@ -1,0 +1,55 @@
+package fsx
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// WriteFile makes a new file with this content and makes it durable. It does
+// not replace one.
+func WriteFile(path string, data []byte, perm fs.FileMode) error {
+	f, err := Create(path, perm)
+	if err != nil {
+		return err
+	}
+	return finish(f, data)
+}
+
+// Publish puts a file with this content at path, replacing what is there, so
+// that a reader or a crash finds either the old file or the whole new one:
+// temporary name, write, sync, rename, sync the directory.
+func Publish(path string, data []byte, perm fs.FileMode) error {
+	tmp := fmt.Sprintf("%s.tmp-%d", path, os.Getpid())
+	if err := Remove(tmp); err != nil {
+		return err
+	}
+	if err := WriteFile(tmp, data, perm); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return PublishRename(tmp, path)
+}
+
+// PublishRename moves a finished file or directory to its final name and makes
+// the name durable. What it holds must be synced already.
+func PublishRename(tmp, path string) error {
+	if err := Rename(tmp, path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// finish writes data, syncs and closes f.
+func finish(f *File, data []byte) error {
+	if len(data) > 0 {
+		if _, err := f.Write(data); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return f.Close()
+}
