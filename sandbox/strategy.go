@@ -142,8 +142,8 @@ type Captured struct {
 type RestoreRequest struct {
 	Objects string
 	Dir     string // the folder that Capture filled; "" for the base
-	Ref     string
-	DryRun  bool // list, change nothing
+	Ref     string // "" with Dir "" = the base too
+	DryRun  bool   // list, change nothing
 }
 
 // Restored is what a restore did: one entry for each path whose bytes, mode or
