@@ -1,0 +1,137 @@
+package fsx
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Kind says what lies at a path.
+type Kind uint8
+
+// The kinds. KindNone is the zero value: nothing is there.
+const (
+	KindNone Kind = iota
+	KindFile
+	KindDir
+	KindSymlink
+	KindOther // a FIFO, socket or device
+)
+
+// String returns the kind as messages name it.
+func (k Kind) String() string {
+	switch k {
+	case KindNone:
+		return "nothing"
+	case KindFile:
+		return "a file"
+	case KindDir:
+		return "a directory"
+	case KindSymlink:
+		return "a symbolic link"
+	}
+	return "a special file"
+}
+
+// Identity is what a caller saw at a path: enough to notice that somebody has
+// changed it since. The zero value says that nothing was there. A Ctime of
+// zero is not compared.
+type Identity struct {
+	Kind   Kind   `json:"k,omitempty"`
+	Dev    uint64 `json:"d,omitempty"`
+	Ino    uint64 `json:"i,omitempty"`
+	Size   int64  `json:"s,omitempty"`
+	Mode   uint32 `json:"m,omitempty"` // the permission, setuid, setgid and sticky bits as Unix numbers them
+	Mtime  int64  `json:"t,omitempty"` // nanoseconds since 1970
+	Ctime  int64  `json:"c,omitempty"` // nanoseconds since 1970
+	Target []byte `json:"l,omitempty"` // of a symbolic link
+}
+
+// Identify returns the identity of what lies at path, following no link at its
+// end. Nothing there is the zero Identity and no error.
+func Identify(path string) (Identity, error) {
+	fi, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Identity{}, nil
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	id := identityOf(fi)
+	if id.Kind == KindSymlink {
+		target, err := os.Readlink(path)
+		if err != nil {
+			return Identity{}, err
+		}
+		id.Target = []byte(target)
+	}
+	return id, nil
+}
+
+// Op is the change of one path in a Move. Exactly one of these is meant:
+//
+//   - Staged set: the path becomes what lies at Staged, a file or symbolic
+//     link; with Dir too, an empty directory that replaces no other directory.
+//   - Dir: the path becomes a directory with the bits Perm; one that is there
+//     already stays and only its bits change.
+//   - Keep: the file that is there keeps its bytes and gets the bits Perm.
+//   - none of them: the path goes away; a directory only if the other ops
+//     empty it.
+type Op struct {
+	Root   int         // index into the roots given to PrepareMove
+	Path   string      // relative, raw bytes, "/" between components; "." only with Dir
+	Before Identity    // what the caller saw at Path; zero = nothing there
+	Staged string      // absolute path of a finished, synced thing on the same file system; the Move owns it from now on
+	Dir    bool        // see above
+	Keep   bool        // see above
+	Perm   fs.FileMode // permission bits (with setuid, setgid and sticky) for Dir and Keep; a staged file brings its own
+}
+
+// MoveState is how far a Move is.
+type MoveState string
+
+// The states of a Move. Between Run and Commit it is MovePrepared: a process
+// that finds it so later must call Undo.
+const (
+	MovePrepared  MoveState = "prepared"  // the intent is written; nothing, a part or everything is moved
+	MoveCommitted MoveState = "committed" // everything is moved and stays; Undo can still take it back
+	MoveUndone    MoveState = "undone"    // everything is as before
+)
+
+// modeBits turns permission bits as Go spells them into Unix numbers.
+func modeBits(m fs.FileMode) uint32 {
+	bits := uint32(m.Perm())
+	if m&fs.ModeSetuid != 0 {
+		bits |= 0o4000
+	}
+	if m&fs.ModeSetgid != 0 {
+		bits |= 0o2000
+	}
+	if m&fs.ModeSticky != 0 {
+		bits |= 0o1000
+	}
+	return bits
+}
+
+// identityOf returns the identity that fi tells, without a link's target.
+func identityOf(fi fs.FileInfo) Identity {
+	id := Identity{Size: fi.Size(), Mode: modeBits(fi.Mode()), Mtime: fi.ModTime().UnixNano(), Kind: kindOf(fi.Mode())}
+	id.Dev, id.Ino, id.Ctime = inode(fi)
+	return id
+}
+
+func kindOf(m fs.FileMode) Kind {
+	switch {
+	case m.IsRegular():
+		return KindFile
+	case m.IsDir():
+		return KindDir
+	case m&fs.ModeSymlink != 0:
+		return KindSymlink
+	}
+	return KindOther
+}
+
+// ModTime returns the modification time.
+func (id Identity) ModTime() time.Time { return time.Unix(0, id.Mtime) }
