@@ -101,7 +101,7 @@ func (s *Sandbox) Open(ctx context.Context) error {
 	case agents.SandboxCleanedUp:
 		return s.missing(rec.Path, nil)
 	}
-	if s.Capabilities().Files {
+	if s.files() {
 		if err := isThere(rec.Path); err != nil {
 			return s.missing(rec.Path, err)
 		}
@@ -128,7 +128,7 @@ func (s *Sandbox) Path(ctx context.Context, rel string) (string, error) {
 		return "", err
 	}
 	ws := s.Workspace()
-	abs, err := guard(ws.Path, rel, s.Capabilities().Files)
+	abs, err := guard(ws.Path, rel, s.files())
 	if err != nil {
 		return "", err
 	}
@@ -311,6 +311,13 @@ func (s *Sandbox) remove(ctx context.Context, ws Workspace) error {
 		return nil
 	}
 	return fsx.RemoveAll(ws.PrivateDir)
+}
+
+// files says whether the workspace is a directory of files; that of an outside
+// API is not, whatever the strategy.
+func (s *Sandbox) files() bool {
+	info, err := agents.TypeInfoOf(s.resource.Type)
+	return s.Capabilities().Files && err == nil && !info.LocationURL
 }
 
 // usable reports as a *agents.StateError that no path may be handed out.
