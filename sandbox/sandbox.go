@@ -154,6 +154,21 @@ func (s *Sandbox) Prepare(ctx context.Context) ([]string, error) {
 	return env, s.use(ctx)
 }
 
+// RecordBase names the state at creation, for a strategy that does not name it
+// itself: the reference that Capture gave right after Create. A base that is
+// recorded already stays.
+func (s *Sandbox) RecordBase(ctx context.Context, ref string) error {
+	s.calls.Lock()
+	defer s.calls.Unlock()
+	if s.Record().BaseRef != "" {
+		return nil
+	}
+	return s.change(ctx, func(r *agents.SandboxRecord) error {
+		r.BaseRef = ref
+		return nil
+	})
+}
+
 // Fail records that the sandbox cannot be used until a state is restored or it
 // is removed: ERRORED.
 func (s *Sandbox) Fail(ctx context.Context) error {
