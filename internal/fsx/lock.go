@@ -60,6 +60,19 @@ func (l *Lock) Release() {
 	}
 }
 
+// Held reports whether somebody holds the lock file at path at this moment.
+func Held(path string) bool {
+	if _, err := os.Stat(path); err != nil {
+		return false
+	}
+	f := flock.New(path, flock.SetPermissions(0o600))
+	ok, err := f.TryRLock()
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err == nil && !ok
+}
+
 // LockNote returns what the last holder wrote about itself, or "".
 func LockNote(path string) string {
 	b, err := os.ReadFile(path)
