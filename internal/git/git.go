@@ -66,6 +66,7 @@ type Call struct {
 	Stdout io.Writer // nil = collected in the Result
 	Writes bool      // changes something outside the process: failpoint git.write instead of git.read
 	OK     []int     // exit codes other than 0 that are an answer, not a failure
+	Finish bool      // a short call that holds a lock of the user's repository: it ends by itself when this program dies
 }
 
 // Result is what a call that did not fail said.
@@ -336,7 +337,7 @@ func (r Repo) run(ctx context.Context, c Call) (Result, error) {
 		cmd.Stdout = &stdout
 	}
 	cmd.Stderr = stderr
-	err := supervise(ctx, cmd, r.runner().idle())
+	err := supervise(ctx, cmd, r.runner().idle(), !c.Finish)
 	res := Result{Stdout: stdout.Bytes(), Stderr: stderr.String()}
 	return res, r.outcome(&res, c, err)
 }

@@ -75,7 +75,7 @@ func (r Repo) UpdateRefs(ctx context.Context, message string, changes ...RefChan
 	} else {
 		r.Config = append(append([]string(nil), r.Config...), "core.logAllRefUpdates=false")
 	}
-	_, err := r.Feed(ctx, &in, args...)
+	_, err := r.Do(ctx, Call{Args: args, Stdin: &in, Writes: true, Finish: true})
 	var said *Error
 	if errors.As(err, &said) && said.Err == nil {
 		return fmt.Errorf("move refs: %w: %w", err, agents.ErrConflict)

@@ -14,9 +14,9 @@ import (
 //
 // The thread that starts the process stays locked until the process is gone:
 // where the kernel can, git dies with this program, and the kernel takes the
-// end of that thread for the end of the program.
-func supervise(ctx context.Context, cmd *exec.Cmd, idle time.Duration) error {
-	isolate(cmd, true)
+// end of that thread for the end of the program. Not bound, git outlives it.
+func supervise(ctx context.Context, cmd *exec.Cmd, idle time.Duration, bound bool) error {
+	isolate(cmd, bound)
 	cmd.WaitDelay = time.Second
 	started := make(chan error, 1)
 	done := make(chan error, 1)

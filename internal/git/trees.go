@@ -212,9 +212,10 @@ func (r Repo) Tree(ctx context.Context, tree string, paths ...string) ([]TreeEnt
 
 // Merged is what merging two commits would give.
 type Merged struct {
-	Tree      string   // with conflict markers where Conflicts is not empty
-	Conflicts []string // paths, each once
-	Messages  []string // git's own, one for each conflict or note
+	Tree      string              // with conflict markers where Conflicts is not empty
+	Conflicts []string            // paths, each once
+	Messages  []string            // git's own, one for each conflict or note
+	Reasons   map[string][]string // for each path of Conflicts, git's own messages about it
 }
 
 // MergeTrees merges commit theirs into commit ours without touching any work
@@ -239,22 +240,33 @@ func (r Repo) MergeTrees(ctx context.Context, ours, theirs string) (Merged, erro
 	if res.ExitCode == 0 {
 		m.Conflicts = nil
 	}
-	m.Messages = mergeMessages(f[min(i+1, len(f)):])
+	m.Messages, m.Reasons = mergeMessages(f[min(i+1, len(f)):], m.Conflicts)
 	return m, nil
 }
 
-// mergeMessages reads <count> <path>… <type> <message> groups.
-func mergeMessages(f []string) []string {
+// mergeMessages reads <count> <path>… <type> <message> groups. A message is a
+// reason for the conflicts of its paths unless it only tells of progress.
+func mergeMessages(f []string, conflicts []string) ([]string, map[string][]string) {
 	var all []string
+	reasons := make(map[string][]string, len(conflicts))
+	for _, c := range conflicts {
+		reasons[c] = nil
+	}
 	for len(f) > 0 {
 		n, err := strconv.Atoi(f[0])
 		if err != nil || len(f) < n+3 {
-			return all
+			return all, reasons
 		}
-		all = append(all, strings.TrimSuffix(f[n+2], "\n"))
+		message := strings.TrimSuffix(f[n+2], "\n")
+		all = append(all, message)
+		for _, path := range f[1 : n+1] {
+			if said, conflicted := reasons[path]; conflicted && f[n+1] != "Auto-merging" {
+				reasons[path] = append(said, message)
+			}
+		}
 		f = f[n+3:]
 	}
-	return all
+	return all, reasons
 }
 
 // Person is an author or committer.
