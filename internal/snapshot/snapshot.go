@@ -49,15 +49,21 @@ type Options struct {
 	Reader     ObjectReader // reads the objects that lie in an alternate only; nil = there are none
 }
 
-// An ObjectReader reads objects that are not in the store's own packs. Both
-// methods return an error with agents.ErrNotFound for an object that is not
-// there. A Store calls it from one goroutine at a time and never closes it.
+// An ObjectReader reads objects that are not in the store's own packs. A
+// Store calls it from one goroutine at a time and never closes it.
 type ObjectReader interface {
-	// StatObject returns the kind ("blob", "tree", "commit", "tag") and the
-	// size in bytes of the object with this hexadecimal id.
-	StatObject(ctx context.Context, id string) (kind string, size int64, err error)
-	// CopyObject writes the object's content to w and returns what StatObject does.
-	CopyObject(ctx context.Context, id string, w io.Writer) (kind string, size int64, err error)
+	// StatObjects returns what is known of each of ids, which are
+	// hexadecimal; a missing object has the Kind "".
+	StatObjects(ctx context.Context, ids []string) ([]ObjectInfo, error)
+	// CopyObject writes the object's content to w. One that is missing is
+	// agents.ErrNotFound.
+	CopyObject(ctx context.Context, id string, w io.Writer) (ObjectInfo, error)
+}
+
+// ObjectInfo is what an object is.
+type ObjectInfo struct {
+	Kind string // blob, tree, commit or tag
+	Size int64  // bytes
 }
 
 // Entry is what a state says about one path. The zero Entry says that the
