@@ -1,0 +1,80 @@
+package gitworktree
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	agents "github.com/cleveragents/agents"
+)
+
+const (
+	branchSpace = "refs/heads/cleveragents/"
+	entryPrefix = "ca-sandbox-"
+)
+
+// branchOf returns the full name of a plan's branch: letters, digits, "-",
+// "_", "/" and "." of the plan's id are kept, runs of others become one "-"
+// (git-worktree-sandbox.md, "Branch Naming"), and then what git refuses in a
+// branch name does too. An id of which nothing is left is agents.ErrInvalid.
+func branchOf(planID string) (string, error) {
+	name := sanitise(planID)
+	if strings.Trim(name, "-/.") == "" || len(name) > 200 {
+		return "", fmt.Errorf("plan id %.40q gives no branch name: %w", planID, agents.ErrInvalid)
+	}
+	return branchSpace + "plan-" + name, nil
+}
+
+func sanitise(id string) string {
+	var b strings.Builder
+	for _, c := range id {
+		switch {
+		case c < 0x80 && (isAlnum(byte(c)) || strings.ContainsRune("-_/.", c)):
+			b.WriteRune(c)
+		case !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+	}
+	parts := strings.Split(b.String(), "/")
+	for i, p := range parts {
+		parts[i] = refComponent(p, i > 0)
+	}
+	return strings.Join(parts, "/")
+}
+
+// refComponent mends what git check-ref-format refuses in one component. The
+// first one follows "plan-" and may begin with anything.
+func refComponent(p string, alone bool) string {
+	for strings.Contains(p, "..") {
+		p = strings.ReplaceAll(p, "..", "-")
+	}
+	if alone && strings.HasPrefix(p, ".") {
+		p = "-" + p[1:]
+	}
+	if strings.HasSuffix(p, ".lock") {
+		p = strings.TrimSuffix(p, ".lock") + "-lock"
+	}
+	if strings.HasSuffix(p, ".") {
+		p = p[:len(p)-1] + "-"
+	}
+	if alone && p == "" {
+		p = "-"
+	}
+	return p
+}
+
+func isAlnum(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
+
+// newEntry returns the name of a new sandbox's directory.
+func newEntry(planID string) string {
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // never fails
+	plan := strings.ReplaceAll(sanitise(planID), "/", "-")
+	return entryPrefix + plan[:min(len(plan), 100)] + "-" + hex.EncodeToString(random[:])
+}
+
+// short returns a branch's name without refs/heads/.
+func short(ref string) string { return strings.TrimPrefix(ref, "refs/heads/") }

@@ -1,0 +1,108 @@
+package gitworktree
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// record is sandbox.json. It is written before anything is made outside the
+// private folder (Ready is false then), so that Remove finds everything after
+// a kill at any moment.
+type record struct {
+	Version   int      `json:"version"`
+	Ready     bool     `json:"ready"`
+	SandboxID string   `json:"sandbox_id"`
+	PlanID    string   `json:"plan_id"`
+	Path      string   `json:"path"`   // the sandbox's directory
+	Entry     string   `json:"entry"`  // its name, and that of the placeholder's worktree entry
+	Branch    string   `json:"branch"` // refs/heads/cleveragents/plan-…
+	User      userRepo `json:"user"`
+
+	Base        string `json:"base"`         // the commit that changes are counted from
+	OriginalRef string `json:"original_ref"` // the branch that Apply goes to; "" = the detached head
+	Tip         string `json:"tip"`          // what our branch in the user's repository holds; "" = not made by us
+	NextTip     string `json:"next_tip"`     // what it is about to hold
+	BaseState   string `json:"base_state"`   // the first captured state; "" = none yet
+
+	Partial     bool     `json:"partial"`      // objects may be missing and come from a remote
+	MadeEntries bool     `json:"made_entries"` // .git/worktrees was not there before
+	Included    []string `json:"included"`     // ignored files that were copied in
+	Uncommitted string   `json:"uncommitted"`  // the tree that the plan started from, where it is not the base's
+}
+
+// userRepo says where the user's repository is.
+type userRepo struct {
+	Root      string `json:"root"`
+	GitDir    string `json:"git_dir"`
+	CommonDir string `json:"common_dir"`
+	Objects   string `json:"objects"`
+	Bare      bool   `json:"bare"`
+	Format    string `json:"format"` // sha1 or sha256
+}
+
+func (u userRepo) repo(run *git.Runner) git.Repo {
+	r := git.Repo{Git: run, GitDir: u.GitDir}
+	if !u.Bare {
+		r.WorkTree = u.Root
+	}
+	return r
+}
+
+const recordVersion = 1
+
+// loadRecord reads sandbox.json. None is agents.ErrNotFound; one that cannot
+// be understood is agents.ErrDamaged.
+func loadRecord(privateDir string) (record, error) {
+	var rec record
+	b, err := os.ReadFile(filepath.Join(privateDir, "sandbox.json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return rec, fmt.Errorf("sandbox record in %s: %w", privateDir, agents.ErrNotFound)
+	case err != nil:
+		return rec, err
+	}
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return rec, fmt.Errorf("sandbox record in %s: %v: %w", privateDir, err, agents.ErrDamaged)
+	}
+	if rec.Version > recordVersion {
+		return rec, fmt.Errorf("sandbox record in %s: %w", privateDir, agents.ErrNewerData)
+	}
+	return rec, nil
+}
+
+// save publishes the record.
+func (rec record) save(privateDir string) error {
+	rec.Version = recordVersion
+	b, err := json.MarshalIndent(rec, "", "  ")
+	if err != nil {
+		return err
+	}
+	return fsx.Publish(filepath.Join(privateDir, "sandbox.json"), append(b, '\n'), 0o600)
+}
+
+// save publishes the box's record.
+func (b *box) save() error { return b.rec.save(b.ws.PrivateDir) }
+
+// metadata is the specification's context metadata.
+func (rec record) metadata() map[string]string {
+	return map[string]string{
+		"strategy":        string(agents.GitWorktree),
+		"branch":          short(rec.Branch),
+		"original_branch": short(rec.OriginalRef),
+		"base_commit":     rec.Base,
+		"worktree_path":   rec.Path,
+	}
+}
+
+func errHalfMade(ws sandbox.Workspace) error {
+	return agents.WithHint(fmt.Errorf("sandbox %s was not made to its end: %w", ws.SandboxID, agents.ErrNotFound), "remove it and create it again")
+}
