@@ -182,6 +182,7 @@ type ResourceResult struct {
 	Insertions int          `json:"-"`
 	Deletions  int          `json:"-"`
 	Into       string       `json:"-"` // the branch it went to; "" = detached or no branch
+	Notices    []string     `json:"-"` // sentences for the user, such as that a merge commit is not signed
 	Error      string       `json:"error,omitempty"`
 }
 
