@@ -1,0 +1,156 @@
+package sandboxtest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// randomOperations drives a workspace and a plain directory with the same
+// random operations, captures and restores, and compares the two. A failure
+// prints the seed and the shortest run that still fails.
+func (s suite) randomOperations(t *testing.T) {
+	b := s.open(t)
+	defer b.discard()
+	rapid.Check(t, func(rt *rapid.T) {
+		r := newRandomRun(b, rt)
+		r.restore(recordedRun{})
+		for range rapid.IntRange(1, 10).Draw(rt, "steps") {
+			r.step()
+		}
+		for _, rec := range r.recorded {
+			r.restore(rec)
+		}
+	})
+	b.wantUntouched("by random operations")
+}
+
+// randomRun is one run of random operations.
+type randomRun struct {
+	*box
+	rt       *rapid.T
+	plain    string // the oracle: a plain directory
+	done     []op   // what made plain out of the seed
+	recorded []recordedRun
+}
+
+// recordedRun is a captured state and what makes it out of the seed.
+type recordedRun struct {
+	state
+	done []op
+}
+
+func newRandomRun(b *box, rt *rapid.T) *randomRun { return &randomRun{box: b, rt: rt} }
+
+func (r *randomRun) step() {
+	switch kind := rapid.SampledFrom([]string{"change", "change", "change", "capture", "restore"}).Draw(r.rt, "step"); {
+	case kind == "capture":
+		r.record()
+	case kind == "restore" && len(r.recorded) > 0:
+		r.restore(rapid.SampledFrom(r.recorded).Draw(r.rt, "state"))
+	default:
+		r.change(drawOp(r.rt))
+	}
+}
+
+// change does o on both sides; it may fail, on both alike.
+func (r *randomRun) change(o op) {
+	got, want := o(r.ws.Path), o(r.plain)
+	if (got == nil) != (want == nil) {
+		r.rt.Fatalf("the workspace answers %v, a plain directory %v", got, want)
+	}
+	r.done = append(r.done, o)
+}
+
+func (r *randomRun) record() {
+	req := sandbox.CaptureRequest{Objects: r.objects(), Dir: r.fresh("captures"), Label: "random"}
+	c, err := r.strategy.Capture(r.ctx(), r.ws, req)
+	if err != nil {
+		r.rt.Fatalf("Capture: %v", err)
+	}
+	r.recorded = append(r.recorded, recordedRun{state{c.Ref, req.Dir}, append([]op(nil), r.done...)})
+	r.compare("after Capture")
+}
+
+// restore goes back to a state, and builds the plain directory of it again.
+func (r *randomRun) restore(rec recordedRun) {
+	if _, err := r.tryRestore(r.ctx(), rec.state); err != nil {
+		r.rt.Fatalf("Restore: %v", err)
+	}
+	r.done = append([]op(nil), rec.done...)
+	r.plain = r.fresh("oracle")
+	if err := WriteSeed(r.plain); err != nil {
+		r.rt.Fatal(err)
+	}
+	for _, o := range rec.done {
+		_ = o(r.plain) // it failed the first time too, if it fails
+	}
+	r.compare("after Restore")
+}
+
+func (r *randomRun) compare(when string) {
+	got, err := ReadTree(r.ws.Path)
+	if err != nil {
+		r.rt.Fatal(err)
+	}
+	want, err := ReadTree(r.plain)
+	if err != nil {
+		r.rt.Fatal(err)
+	}
+	if diff := Explain(got, want); diff != "" {
+		r.rt.Fatalf("the workspace and a plain directory differ %s:\n%s", when, diff)
+	}
+}
+
+// drawOp draws one change. Paths come from a small set, so that they meet.
+func drawOp(rt *rapid.T) op {
+	path := rapid.SampledFrom([]string{
+		"README.md", "src", "src/main.go", "src/util", "src/util/new.go", "a", "a/b", "a/b/c", "x", "build/out.log",
+		".gitignore", "link", "deep/a/b", "data.bin", "odd/new\tname", "a/.git", "a/.git/HEAD",
+	})
+	p := path.Draw(rt, "path")
+	switch rapid.SampledFrom([]string{"write", "append", "remove", "mkdir", "rename", "mode", "link"}).Draw(rt, "op") {
+	case "write":
+		return plainly(p, write(p, rapid.StringN(0, 20, 200).Draw(rt, "content")))
+	case "append":
+		return plainly(p, appendTo(p, "more\n"))
+	case "remove":
+		return plainly(p, remove(p))
+	case "mkdir":
+		return plainly(p, mkdir(p))
+	case "rename":
+		to := path.Draw(rt, "to")
+		return plainly(p, plainly(to, rename(p, to)))
+	case "mode":
+		perm := rapid.SampledFrom([]fs.FileMode{0o600, 0o644, 0o755, 0o444, 0o700, 0o751}).Draw(rt, "perm")
+		return plainly(p, notLink(p, mode(p, perm)))
+	}
+	return plainly(p, link(rapid.SampledFrom([]string{"README.md", "src", "nowhere", "../x"}).Draw(rt, "target"), p))
+}
+
+// plainly refuses a path with a link on its way: what a link leads to differs
+// from place to place.
+func plainly(path string, o op) op {
+	return func(root string) error {
+		for dir := filepath.Dir(at(root, path)); len(dir) > len(root); dir = filepath.Dir(dir) {
+			if fi, err := os.Lstat(dir); err == nil && fi.Mode()&fs.ModeSymlink != 0 {
+				return fs.ErrInvalid
+			}
+		}
+		return o(root)
+	}
+}
+
+func notLink(path string, o op) op {
+	return func(root string) error {
+		if fi, err := os.Lstat(at(root, path)); err == nil && fi.Mode()&fs.ModeSymlink != 0 {
+			return fs.ErrInvalid
+		}
+		return o(root)
+	}
+}
