@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -135,3 +136,45 @@ func kindOf(m fs.FileMode) Kind {
 
 // ModTime returns the modification time.
 func (id Identity) ModTime() time.Time { return time.Unix(0, id.Mtime) }
+
+// same reports whether other is what id says. A change of ctime alone counts
+// only with strict, since renaming a file changes it too.
+func (id Identity) same(other Identity, strict bool) bool {
+	if id.Kind != other.Kind || id.Dev != other.Dev || id.Ino != other.Ino {
+		return false
+	}
+	if id.Kind == KindNone {
+		return true
+	}
+	if id.Mode != other.Mode {
+		return false
+	}
+	if id.Kind == KindDir {
+		return true // its size and times follow its entries, which have identities of their own
+	}
+	if id.Size != other.Size || id.Mtime != other.Mtime || string(id.Target) != string(other.Target) {
+		return false
+	}
+	return !strict || id.Ctime == 0 || id.Ctime == other.Ctime
+}
+
+// MoveError says at which path a Move failed. It wraps the cause.
+type MoveError struct {
+	Root int    // index into the roots of the Move
+	Path string // raw bytes, relative to the root
+	Do   string // what was tried, such as "replace"
+	Err  error
+}
+
+func (e *MoveError) Error() string { return e.Do + " " + showPath(e.Path) + ": " + e.Err.Error() }
+
+func (e *MoveError) Unwrap() error { return e.Err }
+
+// showPath returns a path for a message: as it is where that is plain text,
+// else quoted with escapes.
+func showPath(path string) string {
+	if q := strconv.Quote(path); q[1:len(q)-1] != path {
+		return q
+	}
+	return path
+}

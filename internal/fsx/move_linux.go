@@ -2,7 +2,11 @@ package fsx
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	agents "github.com/cleveragents/agents"
 )
@@ -10,47 +14,284 @@ import (
 // Move is a change of many paths, all or none, with a journal that lets a
 // later process take back what a killed one began. One goroutine at a time
 // may use it.
-type Move struct{}
+//
+// What is there is exchanged with what was staged in one system call, and what
+// came out is looked at: if it is not what the caller saw, it goes back. It
+// then waits in the hold folder, untouched, as the before-image. Whether a
+// step was done is decided by inode numbers alone, so neither a kill nor a
+// power loss between two steps can mislead Undo.
+type Move struct {
+	dir     string // of the journal
+	j       journal
+	state   MoveState
+	fresh   bool // prepared by this process and not yet run
+	ran     bool // Run succeeded in this process
+	undoing bool
+	plain   bool // a test wants the way of file systems without rename flags
+	roots   []*tree
+	hold    *tree
+}
 
 // PrepareMove checks ops against what is on the disk and writes the intent
 // into journalDir, durably, before anything of the roots is touched. A path
-// that is not what its Before says is agents.ErrConflict; a hold folder (made
-// if missing) or staged file on another file system than the roots is
+// that is not what its Before says is agents.ErrConflict (a *MoveError names
+// it); ops that contradict each other are agents.ErrInvalid; a hold folder
+// (made if missing) or staged file on another file system than the roots is
 // agents.ErrUnsupported; a journalDir that has a Move already is
-// agents.ErrExists. Paths of ops are never resolved through symbolic links.
+// agents.ErrExists. Paths are never resolved through symbolic links.
 func PrepareMove(journalDir string, roots []string, hold string, ops []Op) (*Move, error) {
-	return nil, errMoveUnfinished()
+	journalDir, err := filepath.Abs(journalDir)
+	if err != nil {
+		return nil, err
+	}
+	if found, _, err := findJournal(journalDir); err != nil {
+		return nil, err
+	} else if found != "" {
+		return nil, fmt.Errorf("prepare move: %s has the journal of another: %w", journalDir, agents.ErrExists)
+	}
+	m := &Move{dir: journalDir, state: MovePrepared, fresh: true}
+	defer m.closeTrees()
+	if err := m.prepare(roots, hold, ops); err != nil {
+		if m.j.Hold != "" {
+			err = errors.Join(err, RemoveAll(m.j.Hold))
+		}
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Move) prepare(roots []string, hold string, ops []Op) error {
+	if err := m.openHold(hold); err != nil {
+		return fmt.Errorf("prepare move: %w", err)
+	}
+	for _, root := range roots {
+		if err := m.addRoot(root); err != nil {
+			return fmt.Errorf("prepare move: %w", err)
+		}
+	}
+	p, err := planMove(m, ops)
+	if err != nil {
+		return err
+	}
+	m.j.Steps, m.j.Dirs = p.steps, p.dirList()
+	if err := m.hold.sync(m); err != nil {
+		return fmt.Errorf("prepare move: %w", err)
+	}
+	return m.j.write(m.dir)
 }
 
 // LoadMove returns the Move whose journal is in journalDir, or fs.ErrNotExist
 // when there is none: an intent that was not written to its end counts as
-// never begun. A journal that fails its checksum is agents.ErrDamaged.
-func LoadMove(journalDir string) (*Move, error) { return nil, errMoveUnfinished() }
+// never begun. It finishes a Forget that was killed. A journal that fails its
+// checksum is agents.ErrDamaged. A loaded Move can be undone, committed and
+// forgotten, not run.
+func LoadMove(journalDir string) (*Move, error) {
+	found, state, err := findJournal(journalDir)
+	if err != nil {
+		return nil, err
+	}
+	if found == "" {
+		return nil, fmt.Errorf("load move: no journal in %s: %w", journalDir, fs.ErrNotExist)
+	}
+	m := &Move{dir: journalDir, state: state}
+	if m.j, err = readJournal(found); err != nil {
+		return nil, err
+	}
+	if state != moveForgotten {
+		return m, nil
+	}
+	if err := m.finishForget(); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("load move: no journal in %s: %w", journalDir, fs.ErrNotExist)
+}
 
 // State says how far the Move is.
-func (m *Move) State() MoveState { return MovePrepared }
+func (m *Move) State() MoveState { return m.state }
 
 // Run moves everything and makes it durable. On any failure, or when ctx ends,
 // it takes back what it did and returns the first error: agents.ErrConflict
-// naming the path when a path is not what its Before says. The Move stays
-// MovePrepared until Commit.
-func (m *Move) Run(ctx context.Context) error { return errMoveUnfinished() }
+// when a path is not what its Before says; a *MoveError names the path. If
+// taking back failed too, the Move is not MoveUndone and Undo may be called
+// again. After success the Move stays MovePrepared until Commit.
+func (m *Move) Run(ctx context.Context) error {
+	if !m.fresh || m.state != MovePrepared {
+		return &agents.StateError{What: "move", From: string(m.state), To: "run"}
+	}
+	m.fresh = false
+	err := m.forward(ctx)
+	if err == nil {
+		m.ran = true
+		return nil
+	}
+	if uerr := m.Undo(); uerr != nil {
+		return errors.Join(err, fmt.Errorf("take back a failed move: %w", uerr))
+	}
+	return err
+}
+
+func (m *Move) forward(ctx context.Context) error {
+	if err := m.openTrees(); err != nil {
+		return err
+	}
+	defer m.closeTrees()
+	if err := m.makeWritable(); err != nil {
+		return err
+	}
+	for i := range m.j.Steps {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("move: %w", err)
+		}
+		s := &m.j.Steps[i]
+		if err := m.do(s); err != nil {
+			return s.fail(err)
+		}
+	}
+	if err := m.settleDirs(); err != nil {
+		return err
+	}
+	return m.hold.sync(m)
+}
 
 // Undo puts everything back as it was before Run, with the same inodes, modes
-// and directory times, and makes that durable. It works from any state and
-// after a kill at any moment of Run or Undo, as often as wanted. Paths that
-// somebody else changed since are left as they are; the error then is
-// agents.ErrConflict, names them, and the Move is not MoveUndone.
-func (m *Move) Undo() error { return errMoveUnfinished() }
+// and directory times, and makes that durable. It works from every state,
+// after a kill at any moment of Run or Undo, as often as wanted.
+//
+// Work of somebody else is never overwritten. From MoveCommitted, Undo checks
+// first and refuses with agents.ErrConflict, changing nothing, when a path was
+// changed since. From MovePrepared it takes back all it can, leaves such paths
+// as they are, and the error names them; the Move then is not MoveUndone.
+func (m *Move) Undo() error {
+	if m.state == MoveUndone {
+		return nil
+	}
+	if err := m.openTrees(); err != nil {
+		return err
+	}
+	defer m.closeTrees()
+	m.undoing, m.fresh = true, false
+	defer func() { m.undoing = false }()
+	if m.state == MoveCommitted {
+		if err := m.checkUndo(); err != nil {
+			return err
+		}
+		if err := m.setState(MovePrepared); err != nil {
+			return err
+		}
+	}
+	return m.backward()
+}
 
-// Commit records durably that everything is moved: from now on a later process
-// that finds the journal keeps the new state.
-func (m *Move) Commit() error { return errMoveUnfinished() }
+func (m *Move) backward() error {
+	if err := m.makeWritable(); err != nil {
+		return err
+	}
+	var errs []error
+	for i := len(m.j.Steps) - 1; i >= 0; i-- {
+		s := &m.j.Steps[i]
+		if err := m.undo(s); err != nil {
+			errs = append(errs, s.fail(err))
+		}
+	}
+	errs = append(errs, m.restoreDirs(), m.hold.sync(m))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return m.setState(MoveUndone)
+}
 
-// Forget deletes the before-images and the journal. It is agents.ErrState
-// while the Move is MovePrepared.
-func (m *Move) Forget() error { return errMoveUnfinished() }
+// Commit records durably that everything is moved: from now on a process that
+// finds the journal keeps the new state. It may be called again. On a loaded
+// Move it first looks whether every step was done, which is agents.ErrState if
+// not, and does what is left to do after the steps.
+func (m *Move) Commit() error {
+	switch {
+	case m.state == MoveCommitted:
+		return nil
+	case m.state != MovePrepared, m.fresh:
+		return &agents.StateError{What: "move", From: string(m.state), To: "commit"}
+	case !m.ran:
+		if err := m.finishRun(); err != nil {
+			return err
+		}
+	}
+	return m.setState(MoveCommitted)
+}
 
-func errMoveUnfinished() error {
-	return fmt.Errorf("move of many files: %w", agents.ErrUnsupported)
+// finishRun ends a Run of another process that made all steps.
+func (m *Move) finishRun() error {
+	if err := m.openTrees(); err != nil {
+		return err
+	}
+	defer m.closeTrees()
+	for i := range m.j.Steps {
+		s := &m.j.Steps[i]
+		if done, err := m.done(s); err != nil || !done {
+			return s.fail(errors.Join(err, &agents.StateError{What: "move", From: "half done", To: "commit"}))
+		}
+	}
+	if err := m.settleDirs(); err != nil {
+		return err
+	}
+	return m.hold.sync(m)
+}
+
+// Forget deletes the before-images and the journal; a killed Forget is
+// finished by LoadMove. It is agents.ErrState while the Move is MovePrepared.
+func (m *Move) Forget() error {
+	if m.state == MovePrepared {
+		return &agents.StateError{What: "move", From: string(m.state), To: "forget"}
+	}
+	if err := m.setState(moveForgotten); err != nil {
+		return err
+	}
+	return m.finishForget()
+}
+
+func (m *Move) finishForget() error {
+	if err := m.removeStaged(); err != nil {
+		return err
+	}
+	if err := RemoveAll(m.j.Hold); err != nil {
+		return err
+	}
+	if err := Remove(filepath.Join(m.dir, journalName(moveForgotten))); err != nil {
+		return err
+	}
+	return SyncDir(m.dir)
+}
+
+// removeStaged removes staged things that were never moved, or that an Undo
+// put back: those that still are what was staged.
+func (m *Move) removeStaged() error {
+	for i := range m.j.Steps {
+		s := &m.j.Steps[i]
+		if len(s.From) == 0 {
+			continue
+		}
+		id, err := Identify(string(s.From))
+		if err != nil || id.Kind == KindNone || !s.isAfter(id) {
+			continue
+		}
+		if err := Remove(string(s.From)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setState renames the journal, which takes no space on a full disk.
+func (m *Move) setState(to MoveState) error {
+	from := filepath.Join(m.dir, journalName(m.state))
+	if err := m.hit("fsx.rename", from); err != nil {
+		return err
+	}
+	if err := os.Rename(from, filepath.Join(m.dir, journalName(to))); err != nil {
+		return err
+	}
+	m.state = to
+	if err := m.hit("fsx.syncdir", m.dir); err != nil {
+		return err
+	}
+	return syncDir(m.dir)
 }

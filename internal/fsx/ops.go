@@ -161,6 +161,10 @@ func SyncDir(path string) error {
 	if err := failpoint.Hit("fsx.syncdir", path); err != nil {
 		return err
 	}
+	return syncDir(path)
+}
+
+func syncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err
