@@ -22,6 +22,7 @@ type Config struct {
 	Objects            string // where its captured states lie; the default of every request's Objects
 	JournalDir         string // where its apply journal lies; the default of ApplyRequest.JournalDir
 	IncludeUncommitted bool
+	Like               map[string]string // Metadata of an earlier life, to be made again on the same base
 	Options            Options
 	Notify             func(string)     // a sentence for the user; nil = dropped
 	Now                func() time.Time // nil = time.Now
@@ -287,7 +288,7 @@ func (s *Sandbox) build(ctx context.Context, how func(context.Context, CreateReq
 	return how(ctx, CreateRequest{
 		SandboxID: rec.ID, PlanID: rec.PlanID, Resource: s.resource,
 		Dir: s.cfg.Dir, PrivateDir: rec.PrivateDir,
-		IncludeUncommitted: s.cfg.IncludeUncommitted, Options: s.cfg.Options, Notify: s.cfg.Notify,
+		IncludeUncommitted: s.cfg.IncludeUncommitted, Like: s.cfg.Like, Options: s.cfg.Options, Notify: s.cfg.Notify,
 	})
 }
 

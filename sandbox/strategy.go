@@ -106,6 +106,7 @@ type CreateRequest struct {
 	Dir                string // where the visible directory may be made: sandbox.dir
 	PrivateDir         string // exists, mode 0700, empty or left by a killed Create; for this sandbox alone
 	IncludeUncommitted bool
+	Like               map[string]string // Metadata of an earlier life of this sandbox, to be made on the same base; nil = none
 	Options            Options
 	Notify             func(string) // a sentence for the user, at most one line; never nil
 }
