@@ -1,3 +1,5 @@
+//go:build !wip
+
 package engine
 
 import (
@@ -5,12 +7,6 @@ import (
 
 	agents "github.com/cleveragents/agents"
 )
-
-// Engine has all services. Its methods may be called from several goroutines.
-type Engine struct{ cfg Config }
-
-// New returns an engine over these parts.
-func New(cfg Config) (*Engine, error) { panic("todo") }
 
 func (e *Engine) AddResource(ctx context.Context, r agents.Resource) (agents.Resource, error) {
 	panic("todo")

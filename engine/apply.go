@@ -1,0 +1,469 @@
+//go:build wip
+
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/metastore"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// Apply brings a plan's result into its real resources (DESIGN §7). Everything
+// is previewed first: any problem, and nothing is applied (agents.ErrConflict
+// with the list in the result), unless Partial asks for what can be applied
+// (then agents.ErrPartial if something was left). A failure in the middle
+// takes back what was applied, where nobody has moved it since. A second Apply
+// does the rest.
+func (e *Engine) Apply(ctx context.Context, req ApplyRequest) (agents.ApplyResult, error) {
+	s, err := e.open(ctx, req.Plan, "plan apply")
+	if err != nil {
+		return agents.ApplyResult{}, err
+	}
+	defer s.close()
+	if err := s.guardApply(); err != nil {
+		return agents.ApplyResult{PlanID: s.plan.ID}, err
+	}
+	a := &applying{s: s, req: req, out: agents.ApplyResult{PlanID: s.plan.ID, Project: strings.Join(s.plan.Projects, ", "), DryRun: req.DryRun}}
+	if err := a.prepare(ctx); err != nil {
+		return a.result(), err
+	}
+	if err := a.preview(ctx); err != nil || req.DryRun {
+		return a.result(), err
+	}
+	err = a.carryOut(ctx)
+	return a.result(), err
+}
+
+// guardApply refuses a plan that has nothing to apply any more, or not yet.
+func (s *session) guardApply() error {
+	switch {
+	case s.plan.State == agents.PlanApplied:
+		return &agents.Error{Kind: agents.BusinessRuleViolation, Message: fmt.Sprintf("plan %s is already applied", s.plan.ID), Err: agents.ErrBlocked}
+	case s.plan.State == agents.PlanErrored:
+		return &agents.Error{
+			Kind: agents.BusinessRuleViolation, Message: fmt.Sprintf("plan %s is errored and cannot be applied", s.plan.ID), Err: agents.ErrState,
+			Hint: fmt.Sprintf("agents plan execute %s goes on from the failed step; agents plan rollback %s CHECKPOINT goes back", s.plan.ID, s.plan.ID),
+		}
+	case !s.plan.Position().CanMove(agents.PlanPosition{Phase: agents.PhaseApply, State: agents.PlanProcessing}):
+		return &agents.StateError{What: "plan " + s.plan.ID, From: s.plan.Position().String(), To: "apply"}
+	}
+	return nil
+}
+
+// applying is one apply in the making.
+type applying struct {
+	s     *session
+	req   ApplyRequest
+	parts []*applyPart
+	out   agents.ApplyResult
+}
+
+// applyPart is one resource of it. box is nil for a resource that the plan
+// never touched.
+type applyPart struct {
+	resource agents.Resource
+	box      *box
+	sealed   sandbox.Sealed
+	result   agents.ResourceResult
+	problem  error
+}
+
+// prepare records the state before the apply and seals every part.
+func (a *applying) prepare(ctx context.Context) error {
+	for _, name := range a.req.Only {
+		if _, err := pickResource(a.s.plan.Resources, name); err != nil {
+			return err
+		}
+	}
+	for _, r := range a.s.plan.Resources {
+		part := &applyPart{resource: r, box: a.s.find(r.ID), result: agents.ResourceResult{Resource: r.Name, State: agents.ApplyUnchanged}}
+		a.parts = append(a.parts, part)
+		if part.box == nil {
+			continue
+		}
+		part.result.State = agents.ApplyNotTried
+		if done := part.box.Record().ApplyState; done == agents.ApplyApplied {
+			part.result.State, part.box = done, nil // an earlier apply did this one
+			continue
+		}
+		if err := part.box.Open(ctx); err != nil {
+			return agents.WithHint(err, "agents plan execute %s makes the sandbox again from its newest checkpoint", a.s.plan.ID)
+		}
+	}
+	if !a.req.DryRun {
+		if err := a.s.hook(ctx, agents.PhasePreApply, ""); err != nil {
+			return err
+		}
+	}
+	for _, part := range a.tried() {
+		sealed, err := a.s.seal(ctx, part.box)
+		if err != nil {
+			return fmt.Errorf("resource %s: %w", part.resource.Name, err)
+		}
+		part.sealed = sealed
+		for _, left := range sealed.LeftOut {
+			left.Resource = part.resource.Name
+			a.out.LeftOut = append(a.out.LeftOut, left)
+		}
+	}
+	return nil
+}
+
+// tried lists the parts that this apply works on.
+func (a *applying) tried() (out []*applyPart) {
+	for _, part := range a.parts {
+		if part.box == nil || len(a.req.Only) > 0 && !slices.Contains(a.req.Only, part.resource.Name) && !slices.Contains(a.req.Only, part.resource.ID) {
+			continue
+		}
+		out = append(out, part)
+	}
+	return out
+}
+
+// preview asks every strategy what would happen. Nothing is touched.
+func (a *applying) preview(ctx context.Context) error {
+	var problems []error
+	for _, part := range a.tried() {
+		req := a.request(part)
+		req.DryRun = true
+		part.result, part.problem = part.box.Apply(ctx, req)
+		if part.problem != nil {
+			part.result.Error = part.problem.Error()
+			problems = append(problems, part.problem)
+		}
+	}
+	if len(problems) == 0 || a.req.Partial && len(problems) < len(a.tried()) {
+		return nil
+	}
+	var conflicts []agents.PathReason
+	for _, part := range a.tried() {
+		if part.problem == nil {
+			part.result = agents.ResourceResult{Resource: part.resource.Name, State: agents.ApplyNotTried}
+		}
+		for _, c := range part.result.Conflicts {
+			c.Resource = part.resource.Name
+			conflicts = append(conflicts, c)
+		}
+	}
+	return &agents.Error{
+		Kind:    agents.SandboxCommitError,
+		Message: fmt.Sprintf("plan %s was not applied; nothing was changed", a.s.plan.ID),
+		Hint:    orElse(agents.HintOf(problems[0]), fmt.Sprintf("agents plan update %s brings the real side's changes into the sandbox", a.s.plan.ID)),
+		Details: map[string]any{"conflicts": conflicts},
+		Err:     errors.Join(problems...),
+	}
+}
+
+func (a *applying) request(part *applyPart) sandbox.ApplyRequest {
+	return sandbox.ApplyRequest{
+		Ref: part.sealed.Ref, Into: a.req.Into, Merge: a.req.Merge, When: a.s.e.now(),
+		Message:    "cleveragents: apply plan " + a.s.plan.ID,
+		JournalDir: a.s.e.journalDir(a.s.plan.ID, part.box.Record().ID),
+	}
+}
+
+// carryOut applies what the preview found good. The plan's journal says, until
+// everything is recorded, that an apply is under way.
+func (a *applying) carryOut(ctx context.Context) error {
+	s := a.s
+	if err := s.writeApplyJournal(applyJournal{Partial: a.req.Partial, KeepSandbox: a.req.KeepSandbox, Only: a.req.Only}); err != nil {
+		return err
+	}
+	if err := s.move(ctx, agents.PhaseApply, agents.PlanProcessing, nil); err != nil {
+		return errors.Join(err, s.dropApplyJournal())
+	}
+	var failure error
+	for _, part := range a.tried() {
+		if part.problem != nil {
+			continue
+		}
+		if failure == nil || a.req.Partial {
+			failure = errors.Join(failure, a.applyOne(ctx, part))
+			continue
+		}
+		part.result = agents.ResourceResult{Resource: part.resource.Name, State: agents.ApplyNotTried}
+	}
+	if failure != nil && !a.req.Partial {
+		failure = errors.Join(failure, a.undoAll(ctx))
+	}
+	return a.finish(ctx, failure)
+}
+
+func (a *applying) applyOne(ctx context.Context, part *applyPart) error {
+	lock, err := a.s.e.lockResource(ctx, part.resource, "plan apply "+a.s.plan.ID)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	part.result, err = part.box.Apply(ctx, a.request(part))
+	if err != nil {
+		part.problem, part.result.Error = err, err.Error()
+		return fmt.Errorf("resource %s: %w", part.resource.Name, err)
+	}
+	return nil
+}
+
+// undoAll takes back what was applied before a failure, newest first.
+func (a *applying) undoAll(ctx context.Context) (err error) {
+	ctx, cancel := sandbox.Detach(ctx)
+	defer cancel()
+	for _, part := range slices.Backward(a.tried()) {
+		if part.result.State != agents.ApplyApplied {
+			continue
+		}
+		if uerr := part.box.Undo(ctx, ""); uerr != nil {
+			err = errors.Join(err, fmt.Errorf("resource %s stays applied: %w", part.resource.Name, uerr))
+			continue
+		}
+		part.result.State = agents.ApplyReverted
+	}
+	return err
+}
+
+// finish records what the apply came to, and cleans up after a whole one.
+func (a *applying) finish(ctx context.Context, failure error) error {
+	s := a.s
+	after := context.WithoutCancel(ctx)
+	var left []string
+	for _, part := range a.parts {
+		if st := part.result.State; st != agents.ApplyApplied && st != agents.ApplyUnchanged {
+			left = append(left, part.resource.Name)
+		}
+	}
+	if failure != nil && !a.req.Partial || len(left) > 0 {
+		err := errors.Join(failure, s.move(after, agents.PhaseExecute, agents.PlanComplete, nil), s.dropApplyJournal())
+		a.out.NextSteps = []string{"agents plan apply " + s.plan.ID + "   # does the rest"}
+		if a.req.Partial && err == nil || a.req.Partial && errors.Is(failure, agents.ErrConflict) {
+			return fmt.Errorf("not applied: %s: %w", strings.Join(left, ", "), agents.ErrPartial)
+		}
+		return err
+	}
+	if err := s.markApplied(after); err != nil {
+		return err
+	}
+	a.out.AppliedAt = s.plan.AppliedAt
+	a.count()
+	cleaned, err := s.afterApply(after, a.req.KeepSandbox, a.out.LeftOut)
+	a.out.Cleanup = cleaned
+	a.out.NextSteps = append(a.out.NextSteps, a.nextSteps()...)
+	return err
+}
+
+// markApplied stores the plan as applied.
+func (s *session) markApplied(ctx context.Context) error {
+	p := s.plan
+	if err := p.Move(agents.PhaseApply, agents.PlanApplied); err != nil {
+		return err
+	}
+	p.AppliedAt = s.e.now()
+	err := s.e.store.Write(ctx, func(tx *metastore.Tx) error {
+		if err := tx.Plans().Update(&p); err != nil {
+			return err
+		}
+		return tx.Events().Append(&agents.Event{PlanID: p.ID, Kind: "plan.applied", Message: "plan applied"})
+	})
+	if err == nil {
+		s.plan = p
+	}
+	return err
+}
+
+func (a *applying) count() {
+	for _, part := range a.parts {
+		a.out.Artifacts += len(part.result.Added) + len(part.result.Changed)
+		a.out.Insertions += part.result.Insertions
+		a.out.Deletions += part.result.Deletions
+	}
+}
+
+func (a *applying) nextSteps() (out []string) {
+	for _, part := range a.parts {
+		if part.result.State == agents.ApplyApplied && part.resource.Type == agents.TypeGitCheckout {
+			out = append(out, fmt.Sprintf("git -C %s show %s", shellQuote(part.resource.Location), short(part.result.CommitRef)))
+		}
+	}
+	if len(out) > 0 {
+		out = append(out, "agents plan undo "+a.s.plan.ID+"   # while nothing has moved")
+	}
+	return out
+}
+
+func short(commit string) string {
+	if len(commit) > 12 {
+		return commit[:12]
+	}
+	return commit
+}
+
+// result is the answer as far as the apply got.
+func (a *applying) result() agents.ApplyResult {
+	a.out.Resources = nil
+	for _, part := range a.parts {
+		a.out.Resources = append(a.out.Resources, part.result)
+	}
+	if a.out.Artifacts == 0 && a.req.DryRun {
+		a.count()
+	}
+	a.out.Messages = a.s.notices
+	return a.out
+}
+
+// afterApply removes the sandboxes after an apply, if the policy says so, and
+// ends the plan's journal.
+func (s *session) afterApply(ctx context.Context, keep bool, leftOut []agents.PathReason) (agents.SandboxCleanup, error) {
+	var out agents.SandboxCleanup
+	for _, b := range s.boxes {
+		out.Branch = b.Record().Metadata["branch"]
+		out.BranchMerged = out.BranchMerged || b.Record().ApplyState == agents.ApplyApplied
+	}
+	if keep || s.e.set.Cleanup == CleanManual {
+		return out, s.dropApplyJournal()
+	}
+	if len(leftOut) > 0 && len(s.boxes) > 0 {
+		if err := s.archive(ctx); err != nil {
+			return out, errors.Join(err, s.dropApplyJournal())
+		}
+	}
+	n, err := s.removeAll(ctx)
+	out.CheckpointsRemoved = n
+	out.WorktreeRemoved = err == nil && len(s.boxes) > 0
+	return out, errors.Join(err, s.dropApplyJournal())
+}
+
+// applyJournal says that an apply of the plan is under way.
+type applyJournal struct {
+	Partial     bool     `json:"partial"`
+	KeepSandbox bool     `json:"keep_sandbox"`
+	Only        []string `json:"only,omitempty"`
+}
+
+func (e *Engine) applyJournalFile(planID string) string {
+	return filepath.Join(e.set.DataDir, "journal", planID, "apply.json")
+}
+
+func (s *session) writeApplyJournal(j applyJournal) error {
+	data, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	file := s.e.applyJournalFile(s.plan.ID)
+	if err := fsx.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return fsx.Publish(file, data, 0o600)
+}
+
+func (s *session) dropApplyJournal() error { return fsx.Remove(s.e.applyJournalFile(s.plan.ID)) }
+
+func (e *Engine) readApplyJournal(planID string) (j applyJournal, found bool, err error) {
+	data, err := os.ReadFile(e.applyJournalFile(planID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return j, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &j)
+	}
+	return j, err == nil, err
+}
+
+// endApply finishes or takes back an apply that was killed: all applied, or as
+// before, and it says which (DESIGN §7).
+func (s *session) endApply(ctx context.Context) error {
+	j, found, err := s.e.readApplyJournal(s.plan.ID)
+	if !found || err != nil {
+		return err
+	}
+	if s.plan.State == agents.PlanApplied {
+		_, err := s.afterApply(ctx, j.KeepSandbox, nil)
+		return err
+	}
+	var applied []*box
+	whole := true
+	for _, b := range s.boxes {
+		if b.Record().ApplyState != agents.ApplyApplied {
+			state, _, err := b.Recover(ctx, "")
+			if err != nil {
+				return fmt.Errorf("end the killed apply of %s: %w", b.Resource().Name, err)
+			}
+			if state != agents.ApplyApplied {
+				whole = whole && s.nothingToApply(ctx, b)
+				continue
+			}
+		}
+		applied = append(applied, b)
+	}
+	if s.plan.Phase != agents.PhaseApply {
+		return s.dropApplyJournal()
+	}
+	if whole && len(applied) > 0 {
+		s.say("the interrupted apply of plan %s was finished: everything is applied", s.plan.ID)
+		if err := s.markApplied(ctx); err != nil {
+			return err
+		}
+		_, err := s.afterApply(ctx, j.KeepSandbox, nil)
+		return err
+	}
+	if !j.Partial {
+		for _, b := range slices.Backward(applied) {
+			if err := b.Undo(ctx, ""); err != nil {
+				s.say("resource %s stays applied: %v", b.Resource().Name, err)
+			}
+		}
+	}
+	s.say("the interrupted apply of plan %s was taken back: the resources are as before", s.plan.ID)
+	return errors.Join(s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil), s.dropApplyJournal())
+}
+
+// nothingToApply reports whether a sandbox's sealed result is empty.
+func (s *session) nothingToApply(ctx context.Context, b *box) bool {
+	changes, err := b.Diff(ctx, sandbox.DiffRequest{})
+	return err == nil && len(changes) == 0
+}
+
+// UndoApply takes an applied plan back where nothing has moved since (else
+// agents.ErrConflict, and nothing changes). The plan is execute/complete
+// afterwards and its sandboxes hold the result again.
+func (e *Engine) UndoApply(ctx context.Context, plan string) (agents.ApplyResult, error) {
+	s, err := e.open(ctx, plan, "plan undo")
+	if err != nil {
+		return agents.ApplyResult{}, err
+	}
+	defer s.close()
+	out := agents.ApplyResult{PlanID: s.plan.ID}
+	if s.plan.State != agents.PlanApplied {
+		return out, &agents.StateError{What: "plan " + s.plan.ID, From: s.plan.Position().String(), To: "UNDO"}
+	}
+	if err := s.reopenApplied(ctx); err != nil {
+		return out, err
+	}
+	for _, b := range slices.Backward(s.boxes) {
+		if b.Record().ApplyState != agents.ApplyApplied {
+			continue
+		}
+		lock, err := e.lockResource(ctx, b.Resource(), "plan undo "+s.plan.ID)
+		if err != nil {
+			return out, err
+		}
+		err = b.Undo(ctx, "")
+		lock.Release()
+		if err != nil {
+			return out, err
+		}
+		out.Resources = append(out.Resources, agents.ResourceResult{Resource: b.Resource().Name, State: agents.ApplyReverted})
+	}
+	err = s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil)
+	s.event(ctx, "plan.undone", "apply taken back", nil)
+	out.Messages = s.notices
+	return out, err
+}

@@ -1,0 +1,413 @@
+//go:build wip
+
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/internal/proc"
+	"github.com/cleveragents/agents/metastore"
+	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/tool"
+)
+
+// call is one tool call to make within a session.
+type call struct {
+	tool      tool.Tool
+	resource  agents.Resource
+	also      []agents.Resource // further resources whose sandboxes the call may use
+	input     json.RawMessage
+	onFailure agents.OnFailure
+	step      string
+	forensic  bool // a failure is recorded under the on_error trigger
+	stdio     Stdio
+}
+
+// RunTool calls one tool in a plan's sandbox, with a checkpoint before and
+// after it (checkpointing.md, "Automatic Checkpoint Triggers"). The invocation
+// comes back with an agents.ErrToolFailed error too.
+func (e *Engine) RunTool(ctx context.Context, req ToolRequest) (agents.Invocation, error) {
+	t, err := e.tools.Lookup(req.Tool)
+	if err != nil {
+		return agents.Invocation{}, err
+	}
+	if len(req.Input) == 0 {
+		req.Input = json.RawMessage("{}")
+	}
+	if err := tool.CheckInput(t.Spec(), req.Input); err != nil {
+		return agents.Invocation{}, err
+	}
+	s, err := e.open(ctx, req.Plan, "tool run "+t.Spec().Name)
+	if err != nil {
+		return agents.Invocation{}, err
+	}
+	defer s.close()
+	r, err := pickResource(s.plan.Resources, req.Resource)
+	if err != nil {
+		return agents.Invocation{}, err
+	}
+	return s.single(ctx, call{tool: t, resource: r, input: req.Input, onFailure: req.OnFailure, stdio: req.Stdio})
+}
+
+// Exec runs one command in a plan's sandbox.
+func (e *Engine) Exec(ctx context.Context, req CommandRequest) (agents.Invocation, error) {
+	s, err := e.open(ctx, req.Plan, "plan exec")
+	if err != nil {
+		return agents.Invocation{}, err
+	}
+	defer s.close()
+	c, err := s.command(req)
+	if err != nil {
+		return agents.Invocation{}, err
+	}
+	return s.single(ctx, c)
+}
+
+// command makes a call of the shell tool out of a command line.
+func (s *session) command(req CommandRequest) (call, error) {
+	if len(req.Argv) == 0 {
+		return call{}, fmt.Errorf("no command given: %w", agents.ErrInvalid)
+	}
+	t, err := s.e.tools.Lookup("builtin/shell")
+	if err != nil {
+		return call{}, err
+	}
+	c := call{tool: t, onFailure: req.OnFailure, stdio: req.Stdio}
+	wanted := req.Resources
+	if len(wanted) == 0 {
+		wanted = []string{""}
+	}
+	for i, name := range wanted {
+		r, err := pickResource(s.plan.Resources, name)
+		if err != nil {
+			return call{}, err
+		}
+		if i == 0 {
+			c.resource = r
+		} else {
+			c.also = append(c.also, r)
+		}
+	}
+	input := map[string]any{"argv": req.Argv}
+	if req.Timeout > 0 {
+		input["timeout"] = req.Timeout.String()
+	}
+	c.input, err = json.Marshal(input)
+	return c, err
+}
+
+// single makes one call from outside: the plan is processing while it runs and
+// queued afterwards, whatever the call came to.
+func (s *session) single(ctx context.Context, c call) (agents.Invocation, error) {
+	if err := s.drivable(); err != nil {
+		return agents.Invocation{}, err
+	}
+	if err := s.preflight(c); err != nil {
+		return agents.Invocation{}, err
+	}
+	if err := s.move(ctx, agents.PhaseExecute, agents.PlanProcessing, nil); err != nil {
+		return agents.Invocation{}, err
+	}
+	inv, err := s.call(ctx, c)
+	return inv, errors.Join(err, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
+}
+
+// drivable reports as a *agents.StateError that no tool may run in the plan.
+func (s *session) drivable() error {
+	if !s.plan.Position().CanMove(agents.PlanPosition{Phase: agents.PhaseExecute, State: agents.PlanProcessing}) {
+		return &agents.StateError{What: "plan " + s.plan.ID, From: s.plan.Position().String(), To: "execute/processing"}
+	}
+	return nil
+}
+
+// preflight refuses a call that the plan's rules forbid, before anything runs
+// (ADR-015, "Constraints").
+func (s *session) preflight(c call) error {
+	spec := c.tool.Spec()
+	refuse := func(hint, format string, args ...any) error {
+		return &agents.Error{Kind: agents.BusinessRuleViolation, Message: fmt.Sprintf(format, args...), Hint: hint, Err: agents.ErrBlocked}
+	}
+	if spec.Capability.Unsafe && !s.profile.AllowUnsafeTools {
+		return refuse("use a profile with allow_unsafe_tools", "tool %s is unsafe and profile %s does not allow unsafe tools", spec.Name, s.profile.Name)
+	}
+	if !spec.Capability.Writes {
+		return nil
+	}
+	if s.plan.ReadOnly {
+		return refuse("", "plan %s is read-only and tool %s writes", s.plan.ID, spec.Name)
+	}
+	for _, r := range append([]agents.Resource{c.resource}, c.also...) {
+		if r.ReadOnly {
+			return refuse("", "resource %s is read-only and tool %s writes", r.Name, spec.Name)
+		}
+		strategy, err := s.e.strategyFor(r)
+		if err != nil {
+			return err
+		}
+		if err := checkIsolation(r, strategy.Capabilities(), s.profile); err != nil {
+			return err
+		}
+		if s.plan.RequireCheckpoints && !strategy.Capabilities().Rollback {
+			return refuse("", "plan %s requires checkpoints and resource %s (strategy %s) has none", s.plan.ID, r.Name, strategy.Capabilities().Name)
+		}
+	}
+	if !s.plan.RequireCheckpoints {
+		return nil
+	}
+	if !spec.Capability.Checkpointable {
+		return refuse("", "plan %s requires checkpoints and tool %s is not checkpointable", s.plan.ID, spec.Name)
+	}
+	if !s.e.checkpointsOn() {
+		return refuse("agents config set sandbox.checkpoint.enabled true", "plan %s requires checkpoints and they are off", s.plan.ID)
+	}
+	if err := s.e.payloads.Writable(); err != nil {
+		return &agents.Error{
+			Kind:    agents.BusinessRuleViolation,
+			Message: fmt.Sprintf("plan %s requires checkpoints and their store cannot be written", s.plan.ID),
+			Hint:    "make it writable, or set sandbox.checkpoint.dir",
+			Err:     fmt.Errorf("%w: %w", err, agents.ErrBlocked),
+		}
+	}
+	return nil
+}
+
+// call makes one tool call as a transaction: the state before it is recorded,
+// the tool runs, and on failure that state is put back unless the call says
+// keep. The returned invocation is complete whatever happened.
+func (s *session) call(ctx context.Context, c call) (agents.Invocation, error) {
+	spec := c.tool.Spec()
+	inv := agents.Invocation{
+		ID: agents.NewID(s.e.now()), PlanID: s.plan.ID, Tool: spec.Name, Resource: c.resource.Name, StepID: c.step,
+		Input: c.input, Enforced: enforced, StartedAt: s.e.now(),
+	}
+	box, err := s.ensureAll(ctx, c)
+	if err != nil {
+		return s.failedEarly(ctx, inv, err)
+	}
+	if !spec.Capability.Writes {
+		return s.read(ctx, c, box, inv)
+	}
+	if err := s.room(ctx); err != nil {
+		return s.failedEarly(ctx, inv, err)
+	}
+	var before *cut
+	inv.BeforeCheckpointID, before, err = s.triggered(ctx, s.callMark(c, agents.CheckpointPreWrite, agents.BeforeToolExecute, "before "+spec.Name))
+	if err != nil {
+		return s.failedEarly(ctx, inv, fmt.Errorf("checkpoint before %s: %w", spec.Name, err))
+	}
+	defer before.drop()
+	return s.write(ctx, c, box, inv, before)
+}
+
+// ensureAll makes the sandboxes that a call needs. A failure here is the
+// call's failure.
+func (s *session) ensureAll(ctx context.Context, c call) (*box, error) {
+	first, err := s.ensure(ctx, c.resource)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range c.also {
+		if _, err := s.ensure(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return first, nil
+}
+
+func (s *session) callMark(c call, kind agents.CheckpointType, trigger agents.Trigger, reason string) mark {
+	return mark{
+		kind: kind, trigger: trigger, resource: c.resource.ID,
+		meta: agents.CheckpointMetadata{Reason: reason, SourceTool: c.tool.Spec().Name, Phase: string(s.plan.Phase)},
+	}
+}
+
+// failedEarly records a call that never reached its tool.
+func (s *session) failedEarly(ctx context.Context, inv agents.Invocation, cause error) (agents.Invocation, error) {
+	inv.ExitCode, inv.Error, inv.EndedAt = -1, cause.Error(), s.e.now()
+	err := s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error { return tx.Invocations().Insert(&inv) })
+	return inv, errors.Join(cause, err)
+}
+
+// read makes a call that changes nothing.
+func (s *session) read(ctx context.Context, c call, b *box, inv agents.Invocation) (agents.Invocation, error) {
+	res, err := s.invoke(ctx, c, b)
+	takeOver(&inv, res, err, s.e.now())
+	serr := s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error { return tx.Invocations().Insert(&inv) })
+	return inv, errors.Join(err, serr)
+}
+
+// write makes a call that may change its sandboxes.
+func (s *session) write(ctx context.Context, c call, b *box, inv agents.Invocation, before *cut) (agents.Invocation, error) {
+	note := inflight{What: "call of " + inv.Tool, Invocation: inv.ID, CheckpointID: inv.BeforeCheckpointID, OnFailure: c.onFailure}
+	if before != nil {
+		note.Refs = before.refs()
+	} else {
+		note.OnFailure = agents.FailKeep
+	}
+	if err := s.begin(note); err != nil {
+		return s.failedEarly(ctx, inv, err)
+	}
+	if err := s.e.store.Write(ctx, func(tx *metastore.Tx) error { return tx.Invocations().Insert(&inv) }); err != nil {
+		return inv, errors.Join(err, s.done())
+	}
+	res, callErr := s.invoke(ctx, c, b)
+	s.touched(c, b, res)
+	takeOver(&inv, res, callErr, s.e.now())
+
+	// From here on the call has happened: its end is recorded even when the
+	// user has stopped it.
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
+	defer cancel()
+	if ctx.Err() == nil {
+		after = ctx
+	}
+	err := s.settle(after, c, &inv, before, callErr)
+	serr := s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error { return tx.Invocations().Update(&inv) })
+	err = errors.Join(err, serr)
+	if !errors.Is(err, errNotTakenBack) {
+		err = errors.Join(err, s.done())
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", agents.ErrInterrupted, errors.Join(ctx.Err(), err))
+	}
+	return inv, err
+}
+
+// invoke runs the tool itself.
+func (s *session) invoke(ctx context.Context, c call, b *box) (tool.Result, error) {
+	env, err := b.Prepare(ctx)
+	if err != nil {
+		return tool.Result{ExitCode: -1}, err
+	}
+	res, err := c.tool.Call(ctx, tool.Env{
+		PlanID: s.plan.ID, Resource: c.resource, Path: b.Record().Path, Files: b.Capabilities().Files,
+		Environ: proc.Environ(env...),
+		Stdin:   c.stdio.In, Stdout: c.stdio.Out, Stderr: c.stdio.Err, TTY: c.stdio.TTY,
+	}, c.input)
+	for _, n := range res.Notices {
+		s.say("%s", n)
+	}
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("%s: exit code %d: %w", c.tool.Spec().Name, res.ExitCode, agents.ErrToolFailed)
+	}
+	return res, err
+}
+
+// touched notes what a call may have written: exactly the paths it declares
+// where it is a file tool, else anything in any sandbox.
+func (s *session) touched(c call, b *box, res tool.Result) {
+	if c.tool.Spec().Capability.EffectiveScope() != agents.ScopeFile {
+		for _, other := range s.boxes {
+			other.stale = true
+		}
+		return
+	}
+	if b.touched == nil {
+		b.touched = map[string]struct{}{}
+	}
+	for _, p := range res.Paths {
+		b.touched[p] = struct{}{}
+	}
+}
+
+// takeOver takes a tool's result over into its record.
+func takeOver(inv *agents.Invocation, res tool.Result, err error, now time.Time) {
+	inv.Stdout, inv.Stderr, inv.ExitCode, inv.EndedAt = res.Stdout, res.Stderr, res.ExitCode, now
+	if res.Output != nil {
+		if out, merr := json.Marshal(res.Output); merr == nil {
+			inv.Output = out
+		}
+	}
+	if err != nil {
+		inv.Error = err.Error()
+		if inv.ExitCode == 0 {
+			inv.ExitCode = -1
+		}
+	}
+}
+
+// settle ends a writing call: the state after it is recorded, or the state
+// before it put back. It returns the call's own error, if that is all there is.
+func (s *session) settle(ctx context.Context, c call, inv *agents.Invocation, before *cut, callErr error) error {
+	if callErr != nil && c.onFailure != agents.FailKeep {
+		return s.takeBack(ctx, c, inv, before, callErr)
+	}
+	id, after, err := s.triggered(ctx, s.callMark(c, agents.CheckpointPostStep, agents.AfterToolExecute, "after "+inv.Tool))
+	if err != nil {
+		// The call's changes are there and cannot be recorded: they go, so
+		// that the plan stands on a recorded state (one error, nothing half-made).
+		err = fmt.Errorf("checkpoint after %s: %w", inv.Tool, err)
+		if before == nil || c.onFailure == agents.FailKeep {
+			return errors.Join(callErr, err)
+		}
+		return s.takeBack(ctx, c, inv, before, errors.Join(callErr, err))
+	}
+	defer after.drop()
+	inv.AfterCheckpointID = id
+	if inv.Changed, err = s.changes(ctx, before, after); err != nil {
+		return errors.Join(callErr, err)
+	}
+	return callErr
+}
+
+// errNotTakenBack says that a failed call's changes are still there: the note
+// of what to put back stays, and the plan's next command tries again.
+var errNotTakenBack = errors.New("the state from before it is not back yet")
+
+// takeBack puts the state from before a failed call back.
+func (s *session) takeBack(ctx context.Context, c call, inv *agents.Invocation, before *cut, cause error) error {
+	inv.Error = cause.Error()
+	if before == nil {
+		s.say("checkpoints are off: the changes of the failed %s stay", inv.Tool)
+		return cause
+	}
+	if c.forensic && slices.Contains(s.e.set.Triggers, agents.OnError) && !fsx.IsNoSpace(cause) {
+		_, broken, err := s.checkpoint(ctx, s.callMark(c, agents.CheckpointPostStep, agents.OnError, "error in "+inv.Tool))
+		if err != nil {
+			s.say("the state of the failed %s could not be recorded: %v", inv.Tool, err)
+		} else {
+			broken.drop()
+		}
+	}
+	if err := s.putBack(ctx, before.refs(), inv.BeforeCheckpointID); err != nil {
+		return errors.Join(cause, fmt.Errorf("take back %s: %w: %w", inv.Tool, errNotTakenBack, err))
+	}
+	inv.RolledBack = true
+	if inv.BeforeCheckpointID == "" {
+		return cause
+	}
+	err := s.e.store.Write(ctx, func(tx *metastore.Tx) error {
+		return tx.Checkpoints().SetActive(s.plan.ID, inv.BeforeCheckpointID)
+	})
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	return cause
+}
+
+// changes lists what differs between two cuts, without line counts.
+func (s *session) changes(ctx context.Context, before, after *cut) (out []agents.FileChange, err error) {
+	if before == nil || after == nil {
+		return nil, nil
+	}
+	old := before.refs()
+	for _, part := range after.parts {
+		i := slices.IndexFunc(s.boxes, func(b *box) bool { return b.Record().ID == part.SandboxID })
+		if i < 0 || old[part.SandboxID] == part.Ref {
+			continue
+		}
+		diff, err := s.boxes[i].Diff(ctx, sandbox.DiffRequest{From: old[part.SandboxID], To: part.Ref})
+		if err != nil {
+			return out, err
+		}
+		out = append(out, diff...)
+	}
+	return out, nil
+}
