@@ -53,8 +53,8 @@ func Hit(op, detail string) error {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	case "enospc":
-		if op == "fsx.remove" || op == "git.read" {
-			return nil // a full disk can still delete and read
+		if op == "fsx.remove" || op == "fsx.undo" || op == "git.read" {
+			return nil // a full disk can still delete, rename back and read
 		}
 		return &os.PathError{Op: op, Path: detail, Err: syscall.ENOSPC}
 	case "eio":

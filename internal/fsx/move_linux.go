@@ -52,12 +52,21 @@ func PrepareMove(journalDir string, roots []string, hold string, ops []Op) (*Mov
 	m := &Move{dir: journalDir, state: MovePrepared, fresh: true}
 	defer m.closeTrees()
 	if err := m.prepare(roots, hold, ops); err != nil {
-		if m.j.Hold != "" {
-			err = errors.Join(err, RemoveAll(m.j.Hold))
-		}
-		return nil, err
+		return nil, errors.Join(err, m.abandon())
 	}
 	return m, nil
+}
+
+// abandon removes what a failed PrepareMove made: the journal first, so that
+// none is left that points to a hold that is gone.
+func (m *Move) abandon() error {
+	if m.j.Hold == "" {
+		return nil
+	}
+	if err := Remove(filepath.Join(m.dir, journalName(MovePrepared))); err != nil {
+		return err
+	}
+	return RemoveAll(m.j.Hold)
 }
 
 func (m *Move) prepare(roots []string, hold string, ops []Op) error {
