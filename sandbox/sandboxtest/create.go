@@ -108,7 +108,6 @@ func (s suite) remove(t *testing.T) {
 		{"without its directory", func(b *box) { must(b, remove("")(b.ws.Path)) }, known, true},
 		{"without its directory, only the private folder known", func(b *box) { must(b, remove("")(b.ws.Path)) }, onlyPrivate, true},
 		{"with an emptied directory", func(b *box) { must(b, removeAllChildren(b.ws.Path)) }, known, true},
-		{"without its private files", func(b *box) { must(b, removeAllChildren(b.request.PrivateDir)) }, known, true},
 	} {
 		if c.files && !(s.caps.Isolates && s.caps.Files) {
 			continue

@@ -17,9 +17,10 @@ import (
 func (s suite) randomOperations(t *testing.T) {
 	b := s.open(t)
 	defer b.discard()
+	seed := recordedRun{tree: b.tree()}
 	rapid.Check(t, func(rt *rapid.T) {
-		r := newRandomRun(b, rt)
-		r.restore(recordedRun{})
+		r := &randomRun{box: b, rt: rt}
+		r.restore(seed)
 		for range rapid.IntRange(1, 10).Draw(rt, "steps") {
 			r.step()
 		}
@@ -34,18 +35,18 @@ func (s suite) randomOperations(t *testing.T) {
 type randomRun struct {
 	*box
 	rt       *rapid.T
-	plain    string // the oracle: a plain directory
+	plain    string // the oracle: a plain directory; "" = not made yet
 	done     []op   // what made plain out of the seed
 	recorded []recordedRun
 }
 
-// recordedRun is a captured state and what makes it out of the seed.
+// recordedRun is a captured state, what it holds, and what makes it out of the
+// seed.
 type recordedRun struct {
 	state
+	tree Tree
 	done []op
 }
-
-func newRandomRun(b *box, rt *rapid.T) *randomRun { return &randomRun{box: b, rt: rt} }
 
 func (r *randomRun) step() {
 	switch kind := rapid.SampledFrom([]string{"change", "change", "change", "capture", "restore"}).Draw(r.rt, "step"); {
@@ -60,6 +61,7 @@ func (r *randomRun) step() {
 
 // change does o on both sides; it may fail, on both alike.
 func (r *randomRun) change(o op) {
+	r.makePlain()
 	got, want := o(r.ws.Path), o(r.plain)
 	if (got == nil) != (want == nil) {
 		r.rt.Fatalf("the workspace answers %v, a plain directory %v", got, want)
@@ -73,38 +75,47 @@ func (r *randomRun) record() {
 	if err != nil {
 		r.rt.Fatalf("Capture: %v", err)
 	}
-	r.recorded = append(r.recorded, recordedRun{state{c.Ref, req.Dir}, append([]op(nil), r.done...)})
-	r.compare("after Capture")
+	r.makePlain()
+	plain := r.read(r.plain)
+	r.recorded = append(r.recorded, recordedRun{state{c.Ref, req.Dir}, plain, append([]op(nil), r.done...)})
+	r.want(plain, "after Capture")
 }
 
-// restore goes back to a state, and builds the plain directory of it again.
+// restore goes back to a state.
 func (r *randomRun) restore(rec recordedRun) {
 	if _, err := r.tryRestore(r.ctx(), rec.state); err != nil {
 		r.rt.Fatalf("Restore: %v", err)
 	}
-	r.done = append([]op(nil), rec.done...)
+	r.done, r.plain = append([]op(nil), rec.done...), ""
+	r.want(rec.tree, "after Restore")
+}
+
+// makePlain makes the plain directory by doing again what was done.
+func (r *randomRun) makePlain() {
+	if r.plain != "" {
+		return
+	}
 	r.plain = r.fresh("oracle")
 	if err := WriteSeed(r.plain); err != nil {
 		r.rt.Fatal(err)
 	}
-	for _, o := range rec.done {
-		_ = o(r.plain) // it failed the first time too, if it fails
+	for _, o := range r.done {
+		_ = o(r.plain) // one that failed fails again
 	}
-	r.compare("after Restore")
 }
 
-func (r *randomRun) compare(when string) {
-	got, err := ReadTree(r.ws.Path)
-	if err != nil {
-		r.rt.Fatal(err)
-	}
-	want, err := ReadTree(r.plain)
-	if err != nil {
-		r.rt.Fatal(err)
-	}
-	if diff := Explain(got, want); diff != "" {
+func (r *randomRun) want(want Tree, when string) {
+	if diff := Explain(r.read(r.ws.Path), want); diff != "" {
 		r.rt.Fatalf("the workspace and a plain directory differ %s:\n%s", when, diff)
 	}
+}
+
+func (r *randomRun) read(dir string) Tree {
+	t, err := ReadTree(dir)
+	if err != nil {
+		r.rt.Fatal(err)
+	}
+	return t
 }
 
 // drawOp draws one change. Paths come from a small set, so that they meet.

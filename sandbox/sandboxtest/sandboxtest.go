@@ -16,11 +16,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/internal/oracle"
 	"github.com/cleveragents/agents/sandbox"
 )
 
@@ -102,9 +104,7 @@ func (c Config) withDefaults() Config {
 
 func digestFiles(t testing.TB, r agents.Resource) string {
 	t.Helper()
-	tree, err := ReadTree(r.Location)
-	must(t, err)
-	return tree.Digest()
+	return strings.Join(oracle.Digest(t, r.Location), "\n")
 }
 
 type suite struct {
@@ -314,7 +314,7 @@ func (b *box) wantTree(want Tree, when string) {
 func (b *box) wantUntouched(when string) {
 	b.Helper()
 	if got := b.Digest(b, b.request.Resource); got != b.before {
-		b.Fatalf("the real resource changed %s:\ngot  %s\nwant %s", when, got, b.before)
+		b.Fatalf("the real resource changed %s:\n%s", when, oracle.Diff(strings.Split(b.before, "\n"), strings.Split(got, "\n")))
 	}
 }
 
