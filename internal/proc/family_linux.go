@@ -22,7 +22,7 @@ var reaping struct {
 	mu     sync.Mutex
 	count  int
 	before int32        // the attribute before the first run
-	others map[int]bool // children that Start started
+	others map[int]bool // children that Start started, commands of runs among them
 }
 
 // Start is cmd.Start for a child of this process that is no part of a run, so
@@ -56,9 +56,10 @@ func Start(cmd *exec.Cmd) (done func(), err error) {
 // process group, or it cannot be anything but an orphan (see adopted).
 type family struct {
 	mark    string
-	session int    // this process's own
-	main    int    // the command; 0 before it started
-	since   uint64 // when the command started, in the kernel's ticks
+	session int            // this process's own
+	main    int            // the command; 0 before it started
+	since   uint64         // when the command started, in the kernel's ticks
+	before  map[int]uint64 // children from before, and when they started
 	tty     *terminal
 }
 
@@ -72,7 +73,11 @@ func join(mark string) *family {
 	}
 	reaping.count++
 	session, _ := unix.Getsid(0)
-	return &family{mark: mark, session: session}
+	f := &family{mark: mark, session: session, before: map[int]uint64{}}
+	for _, st := range newTable().children(os.Getpid()) {
+		f.before[st.pid] = st.start
+	}
+	return f
 }
 
 // leave gives up the terminal and the reaper's part.
@@ -194,11 +199,14 @@ func bury(pid int) bool {
 
 // owns tells the family's among this process's children.
 func (f *family) owns(st stat) bool {
+	since, known := f.before[st.pid]
 	switch {
-	case st.pid == f.main, st.session == f.main, st.group == f.main:
-		return st.start >= f.since
-	case st.start < f.since:
+	case st.pid == f.main:
+		return true
+	case reaping.others[st.pid], st.start < f.since, known && since == st.start:
 		return false
+	case st.session == f.main, st.group == f.main:
+		return true
 	}
 	switch f.marked(st.pid) {
 	case markedOurs:
@@ -216,7 +224,7 @@ func (f *family) owns(st stat) bool {
 // started them.
 func (f *family) adopted(st stat) bool {
 	switch {
-	case st.session == f.session, reaping.others[st.pid]:
+	case st.session == f.session:
 		return false
 	case st.session != st.pid:
 		return true

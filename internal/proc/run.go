@@ -77,7 +77,7 @@ func (r *run) start() error {
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := r.cmd.Start()
+		done, err := Start(r.cmd)
 		if err == nil {
 			r.fam.started(r.cmd.Process.Pid)
 		}
@@ -85,6 +85,7 @@ func (r *run) start() error {
 		if err == nil {
 			r.fam.attend()
 			r.ended <- r.cmd.Wait()
+			done()
 		}
 	}()
 	return <-started
