@@ -1,0 +1,6 @@
+//go:build !unix
+
+package gitworktree
+
+// writable is not known here beforehand.
+func writable(string) bool { return true }

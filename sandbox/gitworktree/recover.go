@@ -1,0 +1,217 @@
+package gitworktree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// Recover ends an Apply or Undo that was killed: if the ref has moved the rest
+// is done, else everything is taken back. Of the user's it removes nothing: an
+// index.lock goes only if it is the very file that the killed call made, and
+// paths that somebody changed since stay as they are. Calling it again, or
+// when there is nothing to end, gives the same answer.
+func (s *Strategy) Recover(ctx context.Context, ws sandbox.Workspace, journalDir string) (agents.ApplyState, string, error) {
+	run := s.runner(ws.Options)
+	applied, err := settle(ctx, run, ws, journalDir)
+	if err != nil {
+		return "", "", fmt.Errorf("end the apply: %w", err)
+	}
+	if applied.state != agents.ApplyApplied {
+		return agents.ApplyReverted, "", nil
+	}
+	undone, err := settle(ctx, run, ws, filepath.Join(journalDir, undoDir))
+	if err != nil {
+		return "", "", fmt.Errorf("end the undo: %w", err)
+	}
+	if undone.state == agents.ApplyApplied { // the undo is the move that was applied
+		return agents.ApplyReverted, "", nil
+	}
+	return agents.ApplyApplied, applied.begin.To, nil
+}
+
+// journal is a journal folder, read.
+type journal struct {
+	begin  beginning
+	intent intent
+	state  agents.ApplyState // applied, reverted, or "" while it is not ended
+	begun  bool
+	meant  bool // the intent was written
+}
+
+// loadJournal reads the journal of an apply. One that was undone is reverted,
+// as is an empty folder.
+func loadJournal(dir string) (*journal, error) {
+	j, err := readJournal(dir)
+	if err != nil || j.state != agents.ApplyApplied {
+		return j, err
+	}
+	u, err := readJournal(filepath.Join(dir, undoDir))
+	if err == nil && u.state == agents.ApplyApplied {
+		j.state = agents.ApplyReverted
+	}
+	return j, err
+}
+
+func readJournal(dir string) (*journal, error) {
+	j := &journal{}
+	var err error
+	if j.begin, j.begun, err = loadBeginning(dir); err != nil {
+		return nil, err
+	}
+	if !j.begun {
+		j.state = agents.ApplyReverted
+		return j, nil
+	}
+	if j.meant, err = getJSON(dir, intentFile, &j.intent); err != nil {
+		return nil, err
+	}
+	var end ending
+	if _, err := getJSON(dir, doneFile, &end); err != nil {
+		return nil, err
+	}
+	j.state = end.State
+	return j, nil
+}
+
+// settle ends the transition whose journal is in dir.
+func settle(ctx context.Context, run *git.Runner, ws sandbox.Workspace, dir string) (*journal, error) {
+	j, err := readJournal(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := j.transition(dir)
+	if j.state != "" {
+		return j, m.clean()
+	}
+	location := string(j.begin.Root)
+	if location == "" {
+		location = ws.Resource.Location
+	}
+	if m.t.found, err = git.Discover(ctx, run, location); err != nil {
+		return nil, err
+	}
+	m.t.repo = m.t.found.Repo(run)
+	moved, err := m.hasMoved(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if moved {
+		j.state = agents.ApplyApplied
+		return j, m.finish(ctx)
+	}
+	j.state = agents.ApplyReverted
+	return j, m.takeBack()
+}
+
+// transition is what a journal says about the move that it describes.
+func (j *journal) transition(dir string) *transition {
+	return &transition{
+		t:    target{root: string(j.begin.Root), ref: j.begin.Ref, branch: strings.TrimPrefix(j.begin.Ref, "refs/heads/"), tip: j.begin.From},
+		plan: j.begin.Plan, location: string(j.begin.Location), to: j.begin.To, dir: dir,
+		stage: string(j.begin.Stage), pin: string(j.begin.Pin), seen: j.begin.Seen, intent: j.intent,
+	}
+}
+
+// hasMoved reports whether the ref was moved: it holds the new commit, or one
+// made on top of it; or the new index is in place, which comes after the ref.
+func (m *transition) hasMoved(ctx context.Context) (bool, error) {
+	if m.pin != "" && sameFile(m.pin, m.indexPath()) {
+		return true, nil
+	}
+	tip, err := m.t.repo.Ref(ctx, m.t.ref)
+	if errors.Is(err, agents.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if tip == m.to {
+		return true, nil
+	}
+	if _, err := m.t.repo.Commit(ctx, m.to); errors.Is(err, agents.ErrNotFound) {
+		return false, nil // it never came home
+	}
+	back, err := m.t.repo.IsAncestor(ctx, m.to, m.t.tip)
+	if err != nil {
+		return false, err
+	}
+	if back { // an undo: the ref has moved once it does not hold the old commit any more
+		held, err := m.t.repo.IsAncestor(ctx, m.t.tip, tip)
+		return !held, err
+	}
+	on, err := m.t.repo.IsAncestor(ctx, m.to, tip)
+	if on || err != nil || m.seen {
+		return on, err
+	}
+	return m.inReflog(ctx)
+}
+
+// inReflog reports whether the ref held the new commit at some time, which
+// matters where the user has reset it since.
+func (m *transition) inReflog(ctx context.Context) (bool, error) {
+	res, err := m.t.repo.Do(ctx, git.Call{
+		Args: []string{"log", "--walk-reflogs", "--format=%H", "--end-of-options", m.t.ref, "--"}, OK: []int{128},
+	})
+	return err == nil && strings.Contains(string(res.Stdout), m.to), err
+}
+
+// takeBack undoes the move of the files and lets go of the lock. Paths that
+// somebody changed since stay; then the journal keeps the before-images.
+func (m *transition) takeBack() error {
+	if m.stage == "" {
+		return m.emptyJournal()
+	}
+	files, err := fsx.LoadMove(filepath.Join(m.dir, moveDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m.emptyJournal()
+	}
+	if err != nil {
+		return err
+	}
+	err = files.Undo()
+	switch {
+	case err == nil:
+		return m.emptyJournal()
+	case !errors.Is(err, agents.ErrConflict):
+		return err
+	}
+	end := ending{State: agents.ApplyReverted, Left: leftPaths(err)}
+	if err := m.unlockIndex(); err != nil {
+		return err
+	}
+	if err := putJSON(m.dir, doneFile, end); err != nil {
+		return err
+	}
+	return m.clean()
+}
+
+// leftPaths lists the paths that an undo of files left alone.
+func leftPaths(err error) []rawPath {
+	var all []rawPath
+	var walk func(error)
+	walk = func(err error) {
+		if e, ok := err.(*fsx.MoveError); ok {
+			all = append(all, rawPath(e.Path))
+			return
+		}
+		switch u := err.(type) {
+		case interface{ Unwrap() []error }:
+			for _, e := range u.Unwrap() {
+				walk(e)
+			}
+		case interface{ Unwrap() error }:
+			walk(u.Unwrap())
+		}
+	}
+	walk(err)
+	return all
+}

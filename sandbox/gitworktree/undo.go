@@ -1,0 +1,155 @@
+package gitworktree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// Undo moves the branch back to the commit that Apply found, and with it the
+// work tree that has it checked out: the files get the bytes that they had, and
+// the index its entries. It does so only while the branch is at our merge and
+// no path that the merge touched has changed since, in the index or on the
+// disk; else it is agents.ErrConflict, changes nothing, says what moved and
+// names the git revert that does it on top. It needs the journal and the
+// user's repository, not the sandbox. Undoing twice is no error.
+func (s *Strategy) Undo(ctx context.Context, ws sandbox.Workspace, journalDir string) error {
+	run := s.runner(ws.Options)
+	j, err := s.finished(ctx, ws, journalDir)
+	if err != nil || j.state == agents.ApplyReverted {
+		return err
+	}
+	err = undo(ctx, run, ws, j, journalDir)
+	if err == nil {
+		return nil
+	}
+	wrapped := &agents.Error{Kind: agents.SandboxRollbackError, Hint: agents.HintOf(err), Err: classed(err)}
+	if wrapped.Hint == "" && errors.Is(err, agents.ErrConflict) {
+		wrapped.Hint = "git revert -m 1 " + j.begin.To
+	}
+	return wrapped
+}
+
+// finished ends what a killed Apply or Undo left, and returns what came of it.
+func (s *Strategy) finished(ctx context.Context, ws sandbox.Workspace, journalDir string) (*journal, error) {
+	if _, _, err := s.Recover(ctx, ws, journalDir); err != nil {
+		return nil, err
+	}
+	return loadJournal(journalDir)
+}
+
+func undo(ctx context.Context, run *git.Runner, ws sandbox.Workspace, j *journal, journalDir string) error {
+	merge, before := j.begin.To, j.begin.From
+	location := string(j.begin.Location)
+	if ws.Resource.Location != "" {
+		location = ws.Resource.Location
+	}
+	t, err := findTarget(ctx, run, location, j.begin.Ref)
+	if err != nil {
+		return agents.WithHint(err, "git revert -m 1 %s", merge)
+	}
+	if t.tip != merge {
+		return fmt.Errorf("%s has moved on since the apply, from %.12s to %.12s: %w", name(t), merge, t.tip, agents.ErrConflict)
+	}
+	changes, err := t.repo.DiffTrees(ctx, merge, before, git.DiffOptions{})
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(journalDir, undoDir)
+	if err := errors.Join(fsx.RemoveAll(dir), fsx.MkdirAll(dir, 0o700)); err != nil {
+		return err
+	}
+	tr := &transition{
+		t: t, plan: j.begin.Plan, location: location, to: before, changes: changes, dir: dir,
+		entry: filepath.Base(ws.Metadata["worktree_path"]), message: "cleveragents: undo apply of plan " + j.begin.Plan,
+	}
+	if t.root != "" && t.root == string(j.begin.Root) {
+		tr.past = newPast(j, journalDir)
+	}
+	return tr.run(ctx)
+}
+
+// past is what an apply's journal knows about the work tree before it.
+type past struct {
+	dir     string
+	files   map[string]savedFile
+	newRaw  map[string]string     // the bytes that the apply wrote
+	flags   map[string]indexFlags // marks that the index entries had
+	dirBits map[string]fs.FileMode
+}
+
+func newPast(j *journal, journalDir string) *past {
+	p := &past{
+		dir: filepath.Join(journalDir, beforeDir), files: map[string]savedFile{}, newRaw: map[string]string{},
+		flags: map[string]indexFlags{}, dirBits: map[string]fs.FileMode{},
+	}
+	for _, i := range j.intent.Paths {
+		p.flags[string(i.Path)] = i.Flags
+		if i.NewRaw != "" {
+			p.newRaw[string(i.Path)] = i.NewRaw
+		}
+		if i.Before != nil && !i.Before.IsDir {
+			p.files[string(i.Path)] = *i.Before
+		}
+	}
+	for _, d := range j.intent.Dirs {
+		p.dirBits[string(d.Path)] = fs.FileMode(d.Before.Perm).Perm()
+	}
+	return p
+}
+
+// changed lists the paths whose bytes are not those that the apply wrote,
+// although they may be the same to git.
+func (p *past) changed(steps []step) []agents.PathReason {
+	var all []agents.PathReason
+	for _, s := range steps {
+		if want := p.newRaw[s.Path]; want != "" && s.raw != "" && s.raw != want {
+			all = append(all, agents.PathReason{Path: s.Path, Reason: "it was changed since the apply"})
+		}
+	}
+	return all
+}
+
+// has reports whether there is a before-image of a path.
+func (p *past) has(path string) bool {
+	if p == nil {
+		return false
+	}
+	_, ok := p.files[path]
+	return ok
+}
+
+// dirPerm returns the bits of a directory that the apply removed.
+func (p *past) dirPerm(dir string) (fs.FileMode, bool) {
+	if p == nil {
+		return 0, false
+	}
+	perm, ok := p.dirBits[dir]
+	return perm, ok
+}
+
+// stage puts a before-image at to.
+func (p *past) stage(path, to string) error {
+	saved := p.files[path]
+	if err := fsx.MkdirAll(filepath.Dir(to), 0o777); err != nil {
+		return err
+	}
+	if saved.File == "" {
+		return fsx.Symlink(string(saved.Link), to)
+	}
+	if err := copyFile(filepath.Join(p.dir, saved.File), to, 0o600); err != nil {
+		return err
+	}
+	if err := fsx.Chmod(to, fs.FileMode(saved.Perm).Perm()); err != nil {
+		return err
+	}
+	return fsx.Chtimes(to, time.Unix(0, saved.Mtime))
+}
