@@ -1,18 +1,14 @@
 package git
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
 
 	agents "github.com/cleveragents/agents"
-	"github.com/cleveragents/agents/internal/failpoint"
 )
 
 // The modes of tree and index entries.
@@ -340,94 +336,4 @@ func (r Repo) Attrs(ctx context.Context, cached bool, names, paths []string) ([]
 		all = append(all, Attr{f[i], f[i+1], f[i+2]})
 	}
 	return all, nil
-}
-
-// Batch reads objects through one git process. It serves one goroutine.
-type Batch struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Reader
-	stop context.CancelFunc
-	end  chan error
-}
-
-// Object is one object's content.
-type Object struct {
-	ID   string
-	Type string
-	Data []byte
-}
-
-// OpenBatch starts a process for reading objects. It ends with Close or ctx.
-func (r Repo) OpenBatch(ctx context.Context) (*Batch, error) {
-	if err := r.runner().check(ctx); err != nil {
-		return nil, err
-	}
-	call := Call{Args: []string{"cat-file", "--batch"}}
-	if err := failpoint.Hit(call.op(), "cat-file --batch"); err != nil {
-		return nil, err
-	}
-	cmd := r.command(call)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	isolate(cmd, false) // it ends when its input does
-	ctx, stop := context.WithCancel(ctx)
-	b := &Batch{cmd: cmd, in: in, out: bufio.NewReaderSize(out, 64<<10), stop: stop, end: make(chan error, 1)}
-	if err := cmd.Start(); err != nil {
-		stop()
-		return nil, &Error{Args: call.Args, ExitCode: -1, Err: err}
-	}
-	go func() {
-		<-ctx.Done()
-		killGroup(cmd.Process.Pid)
-		b.end <- nil
-	}()
-	return b, nil
-}
-
-// Object reads one object by id. One that is missing is agents.ErrNotFound,
-// and the batch goes on.
-func (b *Batch) Object(id string) (Object, error) {
-	if strings.ContainsAny(id, "\n ") {
-		return Object{}, fmt.Errorf("object %q: %w", id, agents.ErrInvalid)
-	}
-	if _, err := io.WriteString(b.in, id+"\n"); err != nil {
-		return Object{}, fmt.Errorf("ask for object %s: %w", id, err)
-	}
-	line, err := b.out.ReadString('\n')
-	if err != nil {
-		return Object{}, fmt.Errorf("read object %s: %w", id, err)
-	}
-	f := strings.Fields(line)
-	if len(f) != 3 {
-		return Object{}, fmt.Errorf("object %s: %w", id, agents.ErrNotFound)
-	}
-	size, err := strconv.ParseInt(f[2], 10, 64)
-	if err != nil {
-		return Object{}, fmt.Errorf("object %s has size %q: %w", id, f[2], agents.ErrDamaged)
-	}
-	var data bytes.Buffer
-	if _, err := io.CopyN(&data, b.out, size); err != nil {
-		return Object{}, fmt.Errorf("read object %s: %w", id, err)
-	}
-	if _, err := b.out.Discard(1); err != nil {
-		return Object{}, fmt.Errorf("read object %s: %w", id, err)
-	}
-	return Object{ID: f[0], Type: f[1], Data: data.Bytes()}, nil
-}
-
-// Close ends the process. It may be called more than once.
-func (b *Batch) Close() error {
-	_ = b.in.Close()
-	b.stop()
-	<-b.end
-	b.end <- nil
-	_ = b.cmd.Wait()
-	return nil
 }
