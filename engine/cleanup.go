@@ -97,7 +97,7 @@ func (e *Engine) endPlan(ctx context.Context, planID string) error {
 	if err != nil {
 		return err
 	}
-	s := &session{e: e, lock: lock}
+	s := &session{e: e, lock: lock, pending: map[string]agents.SandboxRecord{}}
 	defer s.close()
 	if err := s.load(ctx, planID); err != nil {
 		return err
@@ -141,9 +141,13 @@ func (s *session) removeHalfMade(ctx context.Context) error {
 	return nil
 }
 
-// knownPayload tells the sweep which checkpoints have a row.
+// knownPayload tells the sweep which checkpoints have a row. Those of a plan
+// that somebody works on are known: their rows may be about to come.
 func (e *Engine) knownPayload(ctx context.Context) func(planID, checkpointID string) bool {
 	return func(planID, checkpointID string) bool {
+		if fsx.Held(e.planLockFile(planID)) {
+			return true
+		}
 		err := e.store.Read(ctx, func(tx *metastore.Tx) error {
 			cp, err := tx.Checkpoints().Get(checkpointID)
 			if err == nil && cp.PlanID != planID {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -51,12 +50,12 @@ func (e *Engine) open(ctx context.Context, ref, what string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{e: e, lock: lock}
+	s := &session{e: e, lock: lock, pending: map[string]agents.SandboxRecord{}}
 	if err := s.load(ctx, p.ID); err != nil {
 		s.close()
 		return nil, err
 	}
-	if err := s.endInterrupted(ctx); err != nil {
+	if err := errors.Join(s.endApply(ctx), s.endInterrupted(ctx)); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -96,6 +95,9 @@ func (s *session) load(ctx context.Context, planID string) error {
 		return err
 	}
 	for _, rec := range records {
+		if rec.Status == agents.SandboxPending {
+			s.pending[rec.ResourceID] = rec
+		}
 		if !rec.Status.Live() {
 			continue
 		}
@@ -175,11 +177,16 @@ func (s *session) ensure(ctx context.Context, r agents.Resource) (*box, error) {
 	if err := checkIsolation(r, strategy.Capabilities(), s.profile); err != nil {
 		return nil, err
 	}
-	rec := agents.SandboxRecord{ID: agents.NewID(s.e.now()), PlanID: s.plan.ID, ResourceID: r.ID, Strategy: strategy.Capabilities().Name}
+	rec, ok := s.pending[r.ID]
+	if !ok {
+		rec.ID, rec.PlanID, rec.ResourceID = agents.NewID(s.e.now()), s.plan.ID, r.ID
+	}
+	rec.Strategy = strategy.Capabilities().Name
 	b := &box{Sandbox: sandbox.New(strategy, rec, r, s.e.sandboxConfig(s.plan, rec.ID)), stale: true}
 	if err := s.create(ctx, b); err != nil {
 		return nil, err
 	}
+	delete(s.pending, r.ID)
 	s.boxes = append(s.boxes, b)
 	return b, nil
 }

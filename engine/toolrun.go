@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -288,7 +289,7 @@ func (s *session) invoke(ctx context.Context, c call, b *box) (tool.Result, erro
 	}
 	res, err := c.tool.Call(ctx, tool.Env{
 		PlanID: s.plan.ID, Resource: c.resource, Path: b.Record().Path, Files: b.Capabilities().Files,
-		Environ: proc.Environ(env...),
+		Environ: proc.Environ(os.Environ(), b.Record().Path, env...),
 		Stdin:   c.stdio.In, Stdout: c.stdio.Out, Stderr: c.stdio.Err, TTY: c.stdio.TTY,
 	}, c.input)
 	for _, n := range res.Notices {
