@@ -1,0 +1,57 @@
+package fsx
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/pkg/xattr"
+	"golang.org/x/sys/unix"
+
+	"github.com/cleveragents/agents/internal/failpoint"
+)
+
+// Lchown gives path another owner and group; a link itself, not its target.
+func Lchown(path string, uid, gid int) error {
+	if err := failpoint.Hit("fsx.chown", path); err != nil {
+		return err
+	}
+	return os.Lchown(path, uid, gid)
+}
+
+// SetXattr sets one extended attribute of path, which it does not follow.
+func SetXattr(path, name string, value []byte) error {
+	if err := failpoint.Hit("fsx.setxattr", path); err != nil {
+		return err
+	}
+	return xattr.LSet(path, name, value)
+}
+
+// RemoveXattr removes one extended attribute of path, which it does not
+// follow. One that is not there is no error.
+func RemoveXattr(path, name string) error {
+	if err := failpoint.Hit("fsx.setxattr", path); err != nil {
+		return err
+	}
+	if err := xattr.LRemove(path, name); err != nil && !errors.Is(err, xattr.ENOATTR) {
+		return err
+	}
+	return nil
+}
+
+// SyncFS makes everything durable that was written to the file system of dir:
+// cheaper than Sync for each of very many new files.
+func SyncFS(dir string) error {
+	if err := failpoint.Hit("fsx.sync", dir); err != nil {
+		return err
+	}
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(fd)
+	if err := unix.Syncfs(fd); err != nil {
+		return &fs.PathError{Op: "syncfs", Path: dir, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,674 @@
+package snapshot
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+)
+
+// syncEach is up to how many new files are synced one by one.
+const syncEach = 48
+
+// Restore puts the roots into the state ref. It captures the present state,
+// compares the two, makes the new contents aside, which finds what is damaged
+// (agents.ErrDamaged), moves everything under a journal and verifies the
+// result by a scan. It touches only what differs, deletes only what the
+// present state holds and ref does not, and keeps a directory with something
+// in it that no state holds. On error the roots are as before, unless it says
+// that taking back failed too: then Recover is to be called again.
+func (t *Tracker) Restore(ctx context.Context, ref string, opts RestoreOptions) (Restored, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.checkRestore(opts); err != nil {
+		return Restored{}, fmt.Errorf("restore: %w", err)
+	}
+	lock, err := t.store.lock(ctx)
+	if err != nil {
+		return Restored{}, fmt.Errorf("restore: %w", err)
+	}
+	defer lock.Release()
+	if err := Recover(ctx, opts.Journal); err != nil {
+		return Restored{}, fmt.Errorf("restore: %w", err)
+	}
+	r := &restorer{t: t, ctx: ctx, ref: ref, opts: opts}
+	done, err := r.restore()
+	if err != nil {
+		return Restored{}, fmt.Errorf("restore state %s: %w", clip(ref), err)
+	}
+	return done, nil
+}
+
+func (t *Tracker) checkRestore(opts RestoreOptions) error {
+	if !opts.DryRun && !filepath.IsAbs(opts.Stage) {
+		return fmt.Errorf("stage %q is not absolute: %w", clip(opts.Stage), agents.ErrInvalid)
+	}
+	if !filepath.IsAbs(opts.Journal) {
+		return fmt.Errorf("journal %q is not absolute: %w", clip(opts.Journal), agents.ErrInvalid)
+	}
+	return t.checkCapture(CaptureOptions{Parent: opts.Parent})
+}
+
+// restorer is one Restore.
+type restorer struct {
+	t    *Tracker
+	ctx  context.Context // of the one call that made it
+	ref  string
+	opts RestoreOptions
+
+	present *recording
+	before  Captured
+	changes []change
+	alone   map[place]string // what no state holds, and why
+	stays   map[place]bool   // directories that hold such things
+
+	ops    []fsx.Op
+	dirs   []dirChange
+	staged int
+}
+
+// place is a path of a root.
+type place struct{ root, path string }
+
+func (r *restorer) restore() (Restored, error) {
+	if _, err := r.t.store.readCommit(r.ctx, r.ref); err != nil {
+		return Restored{}, err
+	}
+	if err := r.compare(); err != nil {
+		return Restored{}, err
+	}
+	defer r.present.close()
+	if err := r.checkAlone(); err != nil {
+		return Restored{}, err
+	}
+	out := Restored{Changes: r.list(), Before: r.before.Ref, LeftOut: r.before.LeftOut}
+	if r.opts.DryRun || len(r.changes) == 0 {
+		return out, nil
+	}
+	err := r.stage()
+	if err == nil {
+		err = r.move()
+	}
+	if err != nil {
+		return Restored{}, err
+	}
+	return out, nil
+}
+
+// compare records the present state and finds what differs.
+func (r *restorer) compare() error {
+	rec, err := r.t.record(r.ctx, nil)
+	if err != nil {
+		return err
+	}
+	r.present = rec
+	label := "before the restore of " + r.ref
+	r.before, err = r.t.publish(r.ctx, rec, CaptureOptions{Parent: r.opts.Parent, Label: label, When: r.opts.When})
+	if err == nil {
+		r.changes, err = r.t.store.compare(r.ctx, r.before.Ref, r.ref)
+	}
+	if err != nil {
+		return errors.Join(err, rec.close())
+	}
+	return nil
+}
+
+// list says what changes for whoever looks at files: a directory counts when
+// it comes or goes empty, or is there before and after with other attributes.
+func (r *restorer) list() []agents.RestoredPath {
+	var out []agents.RestoredPath
+	for i, c := range r.changes {
+		cameOrWent := c.old.exists() != c.new.exists() && (c.old.isDir() || c.new.isDir())
+		if cameOrWent && r.below(i) || !c.new.exists() && r.stays[place{c.root, c.path}] {
+			continue
+		}
+		action := "restored"
+		if !c.new.exists() {
+			action = "removed"
+		}
+		out = append(out, agents.RestoredPath{Resource: c.root, Path: c.path, Action: action})
+	}
+	return out
+}
+
+// below reports whether something below the i-th change changes too.
+func (r *restorer) below(i int) bool {
+	prefix := join(r.changes[i].path, "")
+	for _, c := range r.changes[i+1:] {
+		if c.root != r.changes[i].root {
+			return false
+		}
+		if strings.HasPrefix(c.path, prefix) {
+			return true
+		}
+		if c.path > prefix {
+			return false
+		}
+	}
+	return false
+}
+
+// checkAlone finds what no state holds and what must stay because of it. The
+// target must have room beside it.
+func (r *restorer) checkAlone() error {
+	r.alone, r.stays = map[place]string{}, map[place]bool{}
+	for _, p := range r.before.LeftOut {
+		r.leaveAlone(place{p.Resource, p.Path}, p.Reason)
+	}
+	for _, root := range r.t.roots {
+		for _, p := range root.Skip {
+			if _, err := os.Lstat(filepath.Join(root.Dir, filepath.FromSlash(p))); err == nil {
+				r.leaveAlone(place{root.Name, p}, "is not a part of states")
+			}
+		}
+	}
+	for _, c := range r.changes {
+		at := place{c.root, c.path}
+		why, special := r.alone[at]
+		if !special && !r.stays[at] || !c.new.exists() || c.new.isDir() && !special {
+			continue
+		}
+		if why == "" {
+			why = "it holds what is not recorded"
+		}
+		return agents.WithHint(fmt.Errorf("%s %q is in the way: %s: %w", c.root, c.path, why, agents.ErrBlocked),
+			"remove it and try again")
+	}
+	return nil
+}
+
+func (r *restorer) leaveAlone(p place, why string) {
+	r.alone[p] = why
+	for path := p.path; strings.Contains(path, "/"); {
+		path = path[:strings.LastIndexByte(path, '/')]
+		r.stays[place{p.root, path}] = true
+	}
+}
+
+// stage makes the new contents and the list of operations.
+func (r *restorer) stage() error {
+	if err := fsx.RemoveAll(r.opts.Stage); err != nil {
+		return err
+	}
+	if err := fsx.MkdirAll(filepath.Join(r.opts.Stage, "new"), 0o700); err != nil {
+		return err
+	}
+	err := r.stageAll()
+	if err != nil {
+		return errors.Join(err, fsx.RemoveAll(r.opts.Stage))
+	}
+	return nil
+}
+
+func (r *restorer) stageAll() error {
+	files := 0
+	for _, c := range r.changes {
+		if c.new.isFile() {
+			files++
+		}
+	}
+	for _, c := range r.changes {
+		if !c.new.exists() && r.stays[place{c.root, c.path}] {
+			continue
+		}
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		if err := r.operation(c, files <= syncEach); err != nil {
+			return fmt.Errorf("%s %q: %w", c.root, c.path, err)
+		}
+	}
+	if r.staged == 0 {
+		return nil
+	}
+	if files > syncEach {
+		return fsx.SyncFS(r.opts.Stage)
+	}
+	return fsx.SyncDir(filepath.Join(r.opts.Stage, "new"))
+}
+
+// operation turns a change into an operation and stages what it needs.
+func (r *restorer) operation(c change, sync bool) error {
+	op := fsx.Op{Root: r.rootIndex(c.root), Path: c.path}
+	if c.path == "" {
+		op.Path = "."
+	}
+	if op.Root < 0 {
+		return fmt.Errorf("is not tracked: %w", agents.ErrInvalid)
+	}
+	var err error
+	if op.Before, err = r.seen(c); err != nil {
+		return err
+	}
+	op.Perm = fileMode(0, c.new.perm)
+	switch {
+	case !c.new.exists():
+	case c.new.isDir():
+		err = r.directory(c, &op)
+	case c.old.isFile() && c.new.isFile() && c.old.id == c.new.id && c.old.owner == c.new.owner && c.old.xattr == c.new.xattr:
+		op.Keep = true
+	default:
+		op.Staged, err = r.make(c.new, sync)
+	}
+	r.ops = append(r.ops, op)
+	return err
+}
+
+// directory plans a directory: a new one is staged only if it is to have what
+// making it does not give it.
+func (r *restorer) directory(c change, op *fsx.Op) (err error) {
+	op.Dir = true
+	if c.old.isDir() {
+		if c.old.owner == c.new.owner && c.old.xattr == c.new.xattr {
+			return nil
+		}
+		r.dirs = append(r.dirs, dirChange{
+			Path: []byte(filepath.Join(r.t.roots[op.Root].Dir, filepath.FromSlash(c.path))), Perm: c.new.perm, OldPerm: c.old.perm,
+			Owner: [2]uint32{c.new.owner.uid, c.new.owner.gid}, OldOwner: [2]uint32{c.old.owner.uid, c.old.owner.gid},
+			Xattr: c.new.xattr, OldXattr: c.old.xattr,
+		})
+		return nil
+	}
+	if c.new.owner == ourselves() && c.new.xattr == "" {
+		return nil
+	}
+	op.Staged, err = r.make(c.new, false)
+	return err
+}
+
+func ourselves() owner { return owner{uint32(os.Geteuid()), uint32(os.Getegid())} }
+
+// make makes a finished thing in the stage.
+func (r *restorer) make(it item, sync bool) (string, error) {
+	r.staged++
+	path := filepath.Join(r.opts.Stage, "new", strconv.Itoa(r.staged))
+	switch {
+	case it.isDir():
+		if err := fsx.Mkdir(path, 0o700); err != nil {
+			return "", err
+		}
+	case it.mode == modeLink:
+		target, err := r.t.store.readObject(r.ctx, it.id, kindBlob)
+		if err != nil {
+			return "", err
+		}
+		if err := fsx.Symlink(string(target), path); err != nil {
+			return "", err
+		}
+		return path, r.dress(path, it, item{mode: modeLink, owner: ourselves()})
+	case it.isFile():
+		return path, r.makeFile(path, it, sync)
+	default:
+		return "", fmt.Errorf("mode %o: %w", it.mode, agents.ErrDamaged)
+	}
+	return path, r.dress(path, it, item{mode: modeTree, perm: 0o700, owner: ourselves()})
+}
+
+func (r *restorer) makeFile(path string, it item, sync bool) error {
+	f, err := fsx.Create(path, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, 256<<10)
+	err = r.t.store.copyObject(r.ctx, it.id, kindBlob, w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = r.dress(path, it, item{mode: modeFile, perm: 0o600, owner: ourselves()})
+	}
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// dress gives owner, bits and attributes, in the order in which the kernel
+// keeps them: a new owner takes setuid bits and capabilities away.
+func (r *restorer) dress(path string, to, from item) error {
+	if to.owner != from.owner {
+		if err := fsx.Lchown(path, int(to.owner.uid), int(to.owner.gid)); err != nil {
+			return err
+		}
+	}
+	if to.mode != modeLink && (to.perm != from.perm || to.owner != from.owner) {
+		if err := fsx.Chmod(path, fileMode(0, to.perm)); err != nil {
+			return err
+		}
+	}
+	return setXattrs(path, from.xattr, to.xattr)
+}
+
+// setXattrs changes the recorded attributes of a path.
+func setXattrs(path, from, to string) error {
+	if from == to {
+		return nil
+	}
+	have, err := decodeXattrs(from)
+	if err != nil {
+		return err
+	}
+	want, err := decodeXattrs(to)
+	if err != nil {
+		return err
+	}
+	for name := range have {
+		if _, ok := want[name]; !ok {
+			if err := fsx.RemoveXattr(path, name); err != nil {
+				return err
+			}
+		}
+	}
+	for name, value := range want {
+		if old, ok := have[name]; !ok || old != value {
+			if err := fsx.SetXattr(path, name, []byte(value)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *restorer) rootIndex(name string) int {
+	for i, root := range r.t.roots {
+		if root.Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// seen identifies what is at a path and makes sure that it is what the scan
+// saw: what has changed since is in no state.
+func (r *restorer) seen(c change) (fsx.Identity, error) {
+	path := filepath.Join(r.t.roots[r.rootIndex(c.root)].Dir, filepath.FromSlash(c.path))
+	if !c.old.exists() {
+		return fsx.Identity{}, nil // PrepareMove looks
+	}
+	id, err := fsx.Identify(path)
+	if err != nil {
+		return fsx.Identity{}, err
+	}
+	e := r.present.entryAt(c.root, c.path)
+	if e == nil || id.Ino != e.ino || id.Mtime != e.mtime || id.Ctime != e.ctime || uint64(id.Size) != e.size || id.Mode != e.mode&0o7777 {
+		return fsx.Identity{}, fmt.Errorf("changed while it was restored: %w", agents.ErrConflict)
+	}
+	return id, nil
+}
+
+// entryAt returns what a scan saw at a path, or nil.
+func (sc *scanner) entryAt(root, path string) *entry {
+	names := []string{root}
+	if path != "" {
+		names = append(names, strings.Split(path, "/")...)
+	}
+	d := sc.c.top()
+	for n, name := range names {
+		e := d.entryNamed(name)
+		if e == nil || n == len(names)-1 {
+			return e
+		}
+		if e.child == 0 {
+			return nil
+		}
+		d = sc.c.dirs[e.child]
+	}
+	return nil
+}
+
+func (d *dir) entryNamed(name string) *entry {
+	for i := range d.entries {
+		if string(d.name(i)) == name {
+			return &d.entries[i]
+		}
+	}
+	return nil
+}
+
+// move changes the roots: all or nothing.
+func (r *restorer) move() error {
+	in := intent{Stage: []byte(r.opts.Stage), Dirs: r.dirs}
+	m, err := r.begin(in)
+	if err != nil {
+		return err
+	}
+	err = m.Run(r.ctx)
+	if err == nil {
+		err = in.apply()
+	}
+	var rec *recording
+	if err == nil {
+		rec, err = r.verify()
+	}
+	if err == nil {
+		err = m.Commit()
+	}
+	if err != nil {
+		return errors.Join(err, r.takeBack(m, in, rec))
+	}
+	defer rec.close()
+	if _, err := r.t.publish(r.ctx, rec, CaptureOptions{Label: "after the restore of " + r.ref, Parent: r.opts.Parent, When: r.opts.When}); err != nil {
+		// The roots are right; a cache that was not written costs a scan.
+		_ = removeIfThere(r.t.cacheFile)
+	}
+	return finish(r.opts.Journal, m, in)
+}
+
+// begin writes the intent and prepares the move.
+func (r *restorer) begin(in intent) (*fsx.Move, error) {
+	err := in.write(r.opts.Journal)
+	if err != nil {
+		return nil, errors.Join(err, fsx.RemoveAll(r.opts.Stage))
+	}
+	dirs := make([]string, len(r.t.roots))
+	for i, root := range r.t.roots {
+		dirs[i] = root.Dir
+	}
+	m, err := fsx.PrepareMove(moveDir(r.opts.Journal), dirs, filepath.Join(r.opts.Stage, "hold"), r.ops)
+	if err != nil {
+		return nil, errors.Join(err, fsx.RemoveAll(r.opts.Stage), fsx.RemoveAll(r.opts.Journal))
+	}
+	return m, nil
+}
+
+// takeBack ends a move that failed.
+func (r *restorer) takeBack(m *fsx.Move, in intent, rec *recording) error {
+	var err error
+	if rec != nil {
+		err = rec.close()
+	}
+	if m.State() != fsx.MoveUndone {
+		if uerr := errors.Join(in.revert(), m.Undo()); uerr != nil {
+			return errors.Join(err, fmt.Errorf("take back: %w: %w", uerr, agents.ErrDamaged))
+		}
+	}
+	return errors.Join(err, finish(r.opts.Journal, m, in))
+}
+
+// verify scans the result and compares it with the target.
+func (r *restorer) verify() (*recording, error) {
+	rec, err := r.t.record(r.ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("verify the result: %w", err)
+	}
+	target, err := r.t.store.readCommit(r.ctx, r.ref)
+	if err == nil && target.tree != rec.tree {
+		err = r.explain(rec, target)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("verify the result: %w", err), rec.close())
+	}
+	if target.tree == rec.tree {
+		rec.c.lastRef, rec.c.lastTree, rec.c.changedRef = r.refID(), target.tree, true
+	}
+	return rec, nil
+}
+
+func (r *restorer) refID() oid {
+	id, _ := r.t.store.f.parse(r.ref) // readCommit has parsed it
+	return id
+}
+
+// explain looks for differences to the target that are no directories kept
+// for what no state holds.
+func (r *restorer) explain(rec *recording, target commit) error {
+	got, err := r.t.publish(r.ctx, rec, CaptureOptions{Label: "after the restore of " + r.ref, When: r.opts.When})
+	if err != nil {
+		return err
+	}
+	changes, err := r.t.store.compare(r.ctx, r.ref, got.Ref)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		if c.old.exists() || !c.new.isDir() || !r.stays[place{c.root, c.path}] {
+			return fmt.Errorf("%s %q is not what the state has: %w", c.root, c.path, agents.ErrConflict)
+		}
+	}
+	return nil
+}
+
+// dirChange is another owner or other extended attributes of a directory that
+// stays: what a move of names cannot do.
+type dirChange struct {
+	Path            []byte // raw, which a JSON string could not hold
+	Perm, OldPerm   uint32
+	Owner, OldOwner [2]uint32
+	Xattr, OldXattr string
+}
+
+func (d dirChange) set(perm uint32, own [2]uint32, from, to string) error {
+	path := string(d.Path)
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if !fi.IsDir() {
+		return fmt.Errorf("%s is no directory any more: %w", path, agents.ErrConflict)
+	}
+	if err := fsx.Lchown(path, int(own[0]), int(own[1])); err != nil {
+		return err
+	}
+	if err := fsx.Chmod(path, fileMode(0, perm)); err != nil {
+		return err
+	}
+	return setXattrs(path, from, to)
+}
+
+// intent is what Recover must know beside the move's own journal.
+type intent struct {
+	Stage []byte
+	Dirs  []dirChange
+}
+
+// clear removes the stage.
+func (in intent) clear() error {
+	if len(in.Stage) == 0 {
+		return nil
+	}
+	return fsx.RemoveAll(string(in.Stage))
+}
+
+func moveDir(journal string) string    { return filepath.Join(journal, "move") }
+func intentFile(journal string) string { return filepath.Join(journal, "restore.json") }
+
+func (in intent) write(journal string) error {
+	b, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	if err := fsx.MkdirAll(moveDir(journal), 0o700); err != nil {
+		return err
+	}
+	return fsx.Publish(intentFile(journal), b, 0o600)
+}
+
+func (in intent) apply() error {
+	for _, d := range in.Dirs {
+		if err := d.set(d.Perm, d.Owner, d.OldXattr, d.Xattr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// revert undoes apply, also where that did nothing or a part.
+func (in intent) revert() error {
+	var errs []error
+	for _, d := range in.Dirs {
+		have := d.Xattr
+		if now, err := pathXattrs(string(d.Path)); err == nil {
+			have = now
+		}
+		errs = append(errs, d.set(d.OldPerm, d.OldOwner, have, d.OldXattr))
+	}
+	return errors.Join(errs...)
+}
+
+// finish forgets a move that is committed or undone.
+func finish(journal string, m *fsx.Move, in intent) error {
+	if err := m.Forget(); err != nil {
+		return err
+	}
+	if err := in.clear(); err != nil {
+		return err
+	}
+	return fsx.RemoveAll(journal)
+}
+
+// Recover ends a Restore that was killed: afterwards the roots are as before
+// it, or hold the whole state. Without a journal there is nothing to do. It
+// may be called again after a failure.
+func Recover(ctx context.Context, journal string) error {
+	if _, err := os.Lstat(journal); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	in, err := readIntent(journal)
+	if err != nil {
+		return fmt.Errorf("recover a restore: %w", err)
+	}
+	m, err := fsx.LoadMove(moveDir(journal))
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(in.clear(), fsx.RemoveAll(journal))
+	}
+	if err != nil {
+		return fmt.Errorf("recover a restore: %w", err)
+	}
+	if m.State() == fsx.MovePrepared {
+		if err := errors.Join(in.revert(), m.Undo()); err != nil {
+			return fmt.Errorf("recover a restore: %w", err)
+		}
+	}
+	if err := finish(journal, m, in); err != nil {
+		return fmt.Errorf("recover a restore: %w", err)
+	}
+	return nil
+}
+
+// readIntent reads the intent; one that was never published is empty.
+func readIntent(journal string) (intent, error) {
+	b, err := os.ReadFile(intentFile(journal))
+	if errors.Is(err, fs.ErrNotExist) {
+		return intent{}, nil
+	}
+	if err != nil {
+		return intent{}, err
+	}
+	var in intent
+	if err := json.Unmarshal(b, &in); err != nil {
+		return intent{}, fmt.Errorf("%s: %w: %w", intentFile(journal), agents.ErrDamaged, err)
+	}
+	return in, nil
+}
