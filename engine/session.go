@@ -1,5 +1,3 @@
-//go:build wip
-
 package engine
 
 import (
@@ -26,8 +24,9 @@ type session struct {
 	lock    *fsx.Lock
 	plan    agents.Plan
 	profile agents.Profile
-	boxes   []*box   // the sandboxes that exist, oldest first
-	hold    []string // checkpoints that pruning leaves alone while the session lasts
+	boxes   []*box                          // the sandboxes that exist, oldest first
+	pending map[string]agents.SandboxRecord // by resource: those whose creation failed or was killed
+	hold    []string                        // checkpoints that pruning leaves alone while the session lasts
 	notices []string
 }
 
