@@ -134,6 +134,11 @@ func (p *pack) find(id oid) (int, bool) {
 	return 0, false
 }
 
+// crc returns the checksum of the i-th object's entry.
+func (p *pack) crc(i int) uint32 {
+	return binary.BigEndian.Uint32(p.idx[8+1024+p.n*p.f.size+4*i:])
+}
+
 // offset returns where the i-th object of the index begins.
 func (p *pack) offset(i int) (int64, error) {
 	at := 8 + 1024 + p.n*(p.f.size+4) + 4*i
