@@ -1,4 +1,10 @@
 // Command agents is the sandbox and checkpoint system for plans run by AI agents.
 package main
 
-func main() {}
+import (
+	"os"
+
+	"github.com/cleveragents/agents/internal/cli"
+)
+
+func main() { os.Exit(cli.Main(os.Args[1:])) }

@@ -1,0 +1,221 @@
+// Package cli is the command line: one file a command, which turns flags into
+// an options struct and runs it. Results go to package view, errors to exit
+// codes; what a command does, package engine does.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/charmbracelet/colorprofile"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/cleveragents/agents/internal/view"
+)
+
+// Main runs the program with these arguments, without its name, and returns
+// its exit code.
+func Main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	// A second signal ends the program at once.
+	context.AfterFunc(ctx, stop)
+
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, started: time.Now()}
+	return a.main(ctx, args)
+}
+
+// app is one run of the program.
+type app struct {
+	in       *os.File
+	out, err *os.File
+	started  time.Time
+	command  string // without the program's name
+	code     int
+	session  *session // nil until a command opens it
+
+	// The flags of every command.
+	format  string // "" = rich on a terminal, else plain
+	dataDir string
+	quiet   bool
+	noColor bool
+}
+
+func (a *app) main(ctx context.Context, args []string) int {
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil {
+		// Commands print their own outcome; what comes back is a usage error.
+		a.adoptFormat(args)
+		a.command = commandName(cmd)
+		a.emit(ctx, view.Document{}, usage(cmd, err))
+	}
+	if a.session != nil {
+		a.session.close()
+	}
+	return a.code
+}
+
+// do runs a command's work and prints its outcome.
+func (a *app) do(cmd *cobra.Command, work func(ctx context.Context) (view.Document, error)) error {
+	a.command = commandName(cmd)
+	ctx := cmd.Context()
+	doc, err := work(ctx)
+	a.emit(ctx, doc, err)
+	return nil
+}
+
+// emit prints the outcome and sets the exit code.
+func (a *app) emit(ctx context.Context, doc view.Document, err error) {
+	if err != nil {
+		doc.Problem = problem(err)
+		doc.ExitCode = exitCode(ctx, err)
+	}
+	doc.Command, doc.Started, doc.Elapsed = a.command, a.started, time.Since(a.started)
+	a.code = doc.ExitCode
+	if werr := a.print(doc); werr != nil {
+		fmt.Fprintln(a.err, "Error: write the result:", werr)
+		a.code = max(a.code, 1)
+	}
+	if err != nil && !a.view().Structured() {
+		a.complain(doc.Problem)
+	}
+}
+
+func (a *app) print(doc view.Document) error {
+	switch f := a.view(); f {
+	case view.JSON:
+		return doc.WriteJSON(a.out)
+	case view.YAML:
+		return doc.WriteYAML(a.out)
+	default:
+		return doc.WriteText(a.plainWriter(a.out), f, a.width(a.out))
+	}
+}
+
+func (a *app) complain(p *view.Problem) {
+	w := a.plainWriter(a.err)
+	fmt.Fprintln(w, "Error: "+p.Message)
+	if p.Hint != "" {
+		for line := range strings.Lines("Hint: " + p.Hint) {
+			fmt.Fprintln(w, strings.TrimSuffix(line, "\n"))
+		}
+	}
+}
+
+// tell prints blocks for people to standard error, beside the result.
+func (a *app) tell(blocks []view.Block) {
+	if a.quiet || a.view().Structured() {
+		return
+	}
+	// What cannot be told is no reason to fail.
+	_ = view.Document{Blocks: blocks}.WriteText(a.plainWriter(a.err), a.viewOn(a.err), a.width(a.err))
+}
+
+// notify prints a sentence to standard error.
+func (a *app) notify(sentence string) {
+	if !a.quiet {
+		fmt.Fprintln(a.err, view.Printable(sentence))
+	}
+}
+
+// view is the format of the result.
+func (a *app) view() view.Format { return a.viewOn(a.out) }
+
+// viewOn is the format of what goes to f.
+func (a *app) viewOn(f *os.File) view.Format {
+	switch {
+	case a.format != "":
+		return view.Format(a.format)
+	case isTerminal(f):
+		return view.Rich
+	}
+	return view.Plain
+}
+
+// adoptFormat takes --format from the arguments where they could not be parsed.
+func (a *app) adoptFormat(args []string) {
+	if a.format != "" {
+		return
+	}
+	for i, arg := range args {
+		value, ok := strings.CutPrefix(arg, "--format=")
+		if arg == "--format" && i+1 < len(args) {
+			value, ok = args[i+1], true
+		}
+		if arg == "--" {
+			return
+		}
+		if f, err := view.ParseFormat(value); ok && err == nil {
+			a.format = string(f)
+		}
+	}
+}
+
+// plainWriter writes text to f and takes away the colours that f cannot show.
+func (a *app) plainWriter(f *os.File) io.Writer {
+	w := colorprofile.NewWriter(f, os.Environ())
+	if a.noColor {
+		w.Profile = colorprofile.NoTTY
+	}
+	return w
+}
+
+// width is the width of a terminal; 0 = f is none.
+func (a *app) width(f *os.File) int {
+	w, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return w
+}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// interactive reports whether somebody is there to answer.
+func (a *app) interactive() bool { return isTerminal(a.in) && isTerminal(a.err) }
+
+// beat says that the work goes on where nothing else does: first after less
+// than two seconds, so that nobody wonders (B122), then now and then.
+func (a *app) beat(what string) (stop func()) {
+	done := make(chan struct{})
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		wait := 1500 * time.Millisecond
+		for {
+			timer := time.NewTimer(wait)
+			select {
+			case <-done:
+				timer.Stop()
+				return
+			case <-timer.C:
+				a.notify(fmt.Sprintf("%s … %d s", what, int(time.Since(a.started).Seconds())))
+				wait = 10 * time.Second
+			}
+		}
+	}()
+	return func() { close(done); <-finished }
+}
+
+// errDeclined says that the user answered no.
+var errDeclined = errors.New("not confirmed; nothing was changed")
+
+func commandName(cmd *cobra.Command) string {
+	if cmd == nil {
+		return ""
+	}
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	return name
+}

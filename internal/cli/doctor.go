@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/internal/view"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+func newDoctor(a *app) *cobra.Command {
+	return exits(&cobra.Command{
+		Use:     "doctor",
+		Aliases: []string{"diagnostics"},
+		Short:   "Show what this machine can do and what is left over",
+		Long: `Show which strategies this machine can run and why not, what the kernel could
+enforce, git's version, the data directory, and what cleaning could not remove.`,
+		Example: "  agents doctor --format json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.do(cmd, func(ctx context.Context) (view.Document, error) { return runDoctor(ctx, a) })
+		},
+	}, 0, 1, 2)
+}
+
+// runDoctor tells what it can even where the store cannot be opened; that is
+// then the error.
+func runDoctor(ctx context.Context, a *app) (view.Document, error) {
+	conf, err := a.loadConfig()
+	if err != nil {
+		return view.Document{}, err
+	}
+	registry, err := strategies()
+	if err != nil {
+		return view.Document{}, err
+	}
+	h := view.Health{Strategies: strategyRows(registry), Mode: "none", DataDir: conf.DataDir}
+	if major, minor, err := new(git.Runner).Version(ctx); err == nil {
+		h.GitVersion = fmt.Sprintf("%d.%d", major, minor)
+	}
+	h.Namespaces, h.LandlockABI = probeKernel(ctx)
+	s, err := a.open(ctx, reading)
+	probeDataDir(&h, conf.DataDir)
+	if err != nil {
+		return view.Doctor(h), err
+	}
+	if h.Leftovers, err = s.engine.Leftovers(ctx); err != nil {
+		return view.Doctor(h), err
+	}
+	return view.Doctor(h), nil
+}
+
+func strategyRows(registry *sandbox.Registry) []view.StrategyRow {
+	var rows []view.StrategyRow
+	for _, name := range agents.Strategies() {
+		row := view.StrategyRow{Strategy: name}
+		s, err := registry.Lookup(name)
+		if err == nil {
+			row.Mechanism = mechanism(name)
+			err = s.Capabilities().Available
+		}
+		if err != nil {
+			row.Reason = err.Error()
+		}
+		row.Available = err == nil
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// mechanism says how a strategy isolates.
+func mechanism(name agents.StrategyName) string {
+	switch name {
+	case agents.GitWorktree:
+		return "git worktree with a private git directory"
+	case agents.NoIsolation:
+		return "writes go through"
+	}
+	return ""
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/view"
+)
+
+// class is a row of the table of error classes: how documents call it, and the
+// exit code of CLI.md.
+type class struct {
+	err  error
+	code string
+	exit int
+}
+
+// classes is in order of precedence, for an error that has several.
+func classes() []class {
+	return []class{
+		{agents.ErrInterrupted, "interrupted", 130},
+		{context.Canceled, "interrupted", 130},
+		{agents.ErrPartial, "partial", 5},
+		{agents.ErrToolFailed, "tool_failed", 1},
+		{agents.ErrNewerData, "newer_data", 1},
+		{agents.ErrDamaged, "damaged", 1},
+		{agents.ErrNoSpace, "no_space", 1},
+		{agents.ErrInvalid, "invalid", 2},
+		{agents.ErrNotFound, "not_found", 3},
+		{agents.ErrLocked, "locked", 4},
+		{agents.ErrConflict, "conflict", 4},
+		{agents.ErrExists, "exists", 4},
+		{agents.ErrState, "wrong_state", 4},
+		{agents.ErrBlocked, "blocked", 4},
+		{agents.ErrUnsupported, "unsupported", 1},
+		{errDeclined, "declined", 1},
+		{fs.ErrPermission, "permission", 1},
+	}
+}
+
+func classOf(err error) class {
+	var u *usageError
+	if errors.As(err, &u) {
+		return class{agents.ErrInvalid, "usage", 2}
+	}
+	for _, c := range classes() {
+		if errors.Is(err, c.err) {
+			return c
+		}
+	}
+	return class{err, "internal", 1}
+}
+
+// exitCode maps an error to the exit code. Whatever failed after the user
+// stopped the program counts as interrupted.
+func exitCode(ctx context.Context, err error) int {
+	c := classOf(err)
+	if ctx.Err() != nil && c.exit == 1 {
+		return 130
+	}
+	return c.exit
+}
+
+// problem is an error as documents show it.
+func problem(err error) *view.Problem {
+	p := &view.Problem{Code: classOf(err).code, Message: err.Error(), Hint: agents.HintOf(err), Details: details(err)}
+	if k := agents.KindOf(err); k != "" {
+		p.Code = string(k)
+	}
+	return p
+}
+
+// details are those nearest to the outside of err's chain.
+func details(err error) map[string]any {
+	var u *usageError
+	if errors.As(err, &u) {
+		return u.details
+	}
+	var e *agents.Error
+	for errors.As(err, &e) {
+		if e.Details != nil {
+			return e.Details
+		}
+		err = e.Err
+	}
+	return nil
+}

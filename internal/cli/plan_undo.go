@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cleveragents/agents/internal/view"
+)
+
+func newPlanUndo(a *app) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "undo PLAN",
+		Short: "Take back a plan's apply",
+		Long: `Take back a plan's apply, as long as nothing that it touched has changed since.
+Otherwise nothing is done and the way to go on is named.`,
+		Example:           "  agents plan undo --yes 01JQ4Z",
+		Args:              a.exactly("PLAN"),
+		ValidArgsFunction: inOrder(a.plans()),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
+				if err := a.confirm(ctx, fmt.Sprintf("Take back the apply of plan %s?", args[0]), yes); err != nil {
+					return view.Document{}, err
+				}
+				s, err := a.open(ctx, changing)
+				if err != nil {
+					return view.Document{}, err
+				}
+				stop := a.beat("taking back")
+				res, err := s.engine.UndoApply(ctx, args[0])
+				stop()
+				if res.PlanID == "" && err != nil {
+					return view.Document{}, err
+				}
+				return view.Apply(res, "Apply taken back"), err
+			})
+		},
+	}
+	yesFlag(cmd, &yes)
+	return exits(cmd, 0, 1, 2, 3, 4, 130)
+}

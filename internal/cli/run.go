@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/engine"
+	"github.com/cleveragents/agents/internal/view"
+)
+
+type runOptions struct {
+	planFlags
+	apply, keep, discard bool
+	argv                 []string
+}
+
+func newRun(a *app) *cobra.Command {
+	var opts runOptions
+	cmd := &cobra.Command{
+		Use:   "run [flags] [--] CMD [ARG...]",
+		Short: "Run a command in a sandbox and show what it changed",
+		Long: `Run a command in a sandbox of the repository in the working directory, or of
+the resources named with --resource. Its output is shown as it comes; at the
+end stands what it changed. On a terminal the next step is asked for; elsewhere
+the changes are kept and the next commands are printed.
+
+The command's changes are kept whatever it exits with. --apply applies them
+only if it succeeded.`,
+		Example: `  agents run -- make fmt
+  agents run -r ~/src/app --name tidy -- sh -c 'sed -i s/foo/bar/ *.go'
+  agents run --apply -- go fix ./...
+  agents run --format json -- make test 2>log | jq .diff_summary`,
+		Args: a.atLeast("CMD"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.argv = args
+			return a.do(cmd, func(ctx context.Context) (view.Document, error) { return opts.run(ctx, a) })
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	exits(cmd, 0, 1, 2, 3, 4, 130)
+	opts.register(a, cmd)
+	cmd.Flags().BoolVar(&opts.apply, "apply", false, "apply the changes if the command succeeds")
+	cmd.Flags().BoolVar(&opts.keep, "keep", false, "keep the changes in the sandbox and ask nothing")
+	cmd.Flags().BoolVar(&opts.discard, "discard", false, "archive the changes and remove the sandbox")
+	cmd.MarkFlagsMutuallyExclusive("apply", "keep", "discard")
+	return cmd
+}
+
+func (o *runOptions) run(ctx context.Context, a *app) (view.Document, error) {
+	s, err := a.open(ctx, changing)
+	if err != nil {
+		return view.Document{}, err
+	}
+	resources, err := s.detectAll(ctx, o.resources, true)
+	if err != nil {
+		return view.Document{}, err
+	}
+	if isTerminal(a.err) {
+		a.notify("Preparing a sandbox …")
+	}
+	req := o.request(resources)
+	req.Actor = filepath.Base(o.argv[0])
+	live := a.live()
+	res, err := s.engine.Run(ctx, req, engine.CommandRequest{
+		Argv: o.argv, OnFailure: agents.FailKeep, Stdio: live,
+	})
+	if res.Plan.ID == "" {
+		return view.Document{}, err
+	}
+	a.tell(view.RunSummary(res))
+	doc := view.Run(res, s.strategy)
+	doc.Blocks = nil
+	if err != nil && !errors.Is(err, agents.ErrToolFailed) {
+		return doc, err
+	}
+	after, then := o.next(ctx, s, res, err != nil)
+	return doc.Merge(after), errors.Join(err, then)
+}
+
+// next does what the flags or the user say about the changes.
+func (o *runOptions) next(ctx context.Context, s *session, res agents.RunResult, failed bool) (view.Document, error) {
+	plan := res.Plan.ID
+	switch {
+	case o.apply && failed:
+		doc := s.keep(plan)
+		doc.Messages = []string{"Not applied: the command failed."}
+		s.app.notify(doc.Messages[0])
+		return doc, nil
+	case o.apply:
+		return s.applyNow(ctx, engine.ApplyRequest{Plan: plan})
+	case o.discard:
+		return s.discardNow(ctx, plan)
+	case o.keep || !s.app.interactive() || !isTerminal(s.app.out) || s.app.view().Structured():
+		return s.keep(plan), nil
+	case res.Diff.Summary.FilesChanged == 0:
+		return s.keep(plan), nil
+	}
+	return s.menu(ctx, plan)
+}
+
+// keep leaves the sandbox as it is and says what to type next.
+func (s *session) keep(plan string) view.Document {
+	steps := []string{
+		"agents plan diff " + plan + " --patch",
+		"agents plan apply " + plan,
+		"agents plan checkpoint list " + plan,
+		"agents plan cancel " + plan + " --discard",
+	}
+	rows := view.Panel{Title: "Next Steps"}
+	for _, step := range steps {
+		rows.Rows = append(rows.Rows, [2]string{"", step})
+	}
+	s.app.tell([]view.Block{rows})
+	return view.Document{Keys: []view.Field{{Name: "next_steps", Value: steps}}}
+}
+
+func (s *session) applyNow(ctx context.Context, req engine.ApplyRequest) (view.Document, error) {
+	stop := s.app.beat("applying")
+	res, err := s.engine.Apply(ctx, req)
+	stop()
+	if res.PlanID == "" && err != nil {
+		return view.Document{}, err
+	}
+	return view.Apply(res, "Changes applied"), err
+}
+
+func (s *session) discardNow(ctx context.Context, plan string) (view.Document, error) {
+	res, err := s.engine.Cancel(ctx, engine.CancelRequest{Plan: plan, Reason: "discarded after the run", Discard: true})
+	if err != nil {
+		return view.Document{}, err
+	}
+	// The run's own plan and sandboxes are told already.
+	doc := view.Cancel(res, s.strategy)
+	doc.Keys = slices.DeleteFunc(doc.Keys, func(f view.Field) bool { return f.Name == "plan" || f.Name == "sandboxes" })
+	return doc, nil
+}
+
+// menu asks what to do with the changes until one answer ends it.
+func (s *session) menu(ctx context.Context, plan string) (view.Document, error) {
+	for {
+		answer, err := s.app.ask(ctx, "[a]pply, [d]iff, [s]hell, [k]eep or discard [x]? ")
+		if err != nil {
+			return view.Document{}, err
+		}
+		switch answer {
+		case "a", "apply":
+			return s.applyNow(ctx, engine.ApplyRequest{Plan: plan})
+		case "d", "diff":
+			err = s.showPatch(ctx, engine.DiffRequest{Plan: plan, Patch: true})
+		case "s", "shell":
+			_, err = s.engine.Exec(ctx, engine.CommandRequest{
+				Plan: plan, Argv: []string{shell()}, OnFailure: agents.FailKeep, Stdio: s.app.live(),
+			})
+		case "k", "keep", "":
+			return s.keep(plan), nil
+		case "x", "discard":
+			return s.discardNow(ctx, plan)
+		}
+		if err != nil && !errors.Is(err, agents.ErrToolFailed) {
+			return view.Document{}, err
+		}
+	}
+}
+
+// live is where a command's own input and output go: the user's terminal or
+// pipes, and standard error alone where standard output is for one document.
+func (a *app) live() engine.Stdio {
+	if a.view().Structured() {
+		return engine.Stdio{In: a.in, Out: a.err, Err: a.err}
+	}
+	return engine.Stdio{In: a.in, Out: a.out, Err: a.err, TTY: isTerminal(a.in) && isTerminal(a.out) && isTerminal(a.err)}
+}
+
+// shell is the user's shell.
+func shell() string {
+	if s := os.Getenv("SHELL"); s != "" {
+		return s
+	}
+	return "/bin/sh"
+}
