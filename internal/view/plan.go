@@ -172,7 +172,7 @@ func Status(st agents.PlanStatus, strategy Strategist) Document {
 
 func errorPanel(e agents.PlanError) Panel {
 	return Panel{Title: "Error", Rows: [][2]string{
-		{"Message", e.Message},
+		{"Message", firstLine(e.Message)},
 		{"Tool", dash(e.Tool)},
 		{"Step", dash(e.Step)},
 		{"Checkpoint", dash(e.Checkpoint)},
