@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -78,66 +79,99 @@ func (b *Batch) start() error {
 	return nil
 }
 
-// ask sends one command and reads the first line of the answer.
-func (b *Batch) ask(command, id string) (Object, int64, error) {
-	if strings.ContainsAny(id, "\n ") || id == "" {
-		return Object{}, 0, fmt.Errorf("object %q: %w", id, agents.ErrInvalid)
-	}
-	if err := b.start(); err != nil {
-		return Object{}, 0, err
-	}
-	if _, err := io.WriteString(b.in, command+" "+id+"\n"); err != nil {
-		return Object{}, 0, fmt.Errorf("ask for object %s: %w", id, err)
-	}
+// answer reads the first line of one answer: "<id> <type> <size>", or
+// "<name> missing".
+func (b *Batch) answer() (stat ObjectStat, err error) {
 	line, err := b.out.ReadString('\n')
 	if err != nil {
-		return Object{}, 0, fmt.Errorf("read object %s: %w", id, err)
+		return stat, err
 	}
 	f := strings.Fields(line)
 	if len(f) != 3 {
-		return Object{}, 0, fmt.Errorf("object %s: %w", id, agents.ErrNotFound)
+		return stat, nil
 	}
-	size, err := strconv.ParseInt(f[2], 10, 64)
+	stat.Type = f[1]
+	stat.Size, err = strconv.ParseInt(f[2], 10, 64)
 	if err != nil {
-		return Object{}, 0, fmt.Errorf("object %s has size %q: %w", id, f[2], agents.ErrDamaged)
+		return stat, fmt.Errorf("cat-file says %q: %w", line, agents.ErrDamaged)
 	}
-	return Object{ID: f[0], Type: f[1]}, size, nil
+	return stat, nil
 }
 
-// StatObject returns an object's type and size in bytes. One that is missing
-// is agents.ErrNotFound, and the batch goes on.
-func (b *Batch) StatObject(ctx context.Context, id string) (kind string, size int64, err error) {
-	if err := ctx.Err(); err != nil {
-		return "", 0, err
-	}
-	o, size, err := b.ask("info", id)
-	return o.Type, size, err
+// ObjectStat is an object's type and size in bytes; of a missing one the type is "".
+type ObjectStat struct {
+	Type string
+	Size int64
 }
 
-// CopyObject writes an object's content to w, and returns what StatObject
-// does. After an error of w the batch cannot be used any more.
-func (b *Batch) CopyObject(ctx context.Context, id string, w io.Writer) (kind string, size int64, err error) {
+// StatObjects returns what is known of each of ids. The questions go out while
+// the answers come in.
+func (b *Batch) StatObjects(ctx context.Context, ids []string) ([]ObjectStat, error) {
+	if err := b.start(); err != nil {
+		return nil, err
+	}
+	asked := make(chan error, 1)
+	go func() {
+		w := bufio.NewWriter(b.in)
+		for _, id := range ids {
+			_, _ = w.WriteString("info " + strings.Map(noSpace, id) + "\n") // Flush tells
+		}
+		asked <- w.Flush()
+	}()
+	stats := make([]ObjectStat, 0, len(ids))
+	for range ids {
+		stat, err := b.answer()
+		if err != nil {
+			b.stop() // the questions must end too
+			return nil, errors.Join(ctx.Err(), err, <-asked)
+		}
+		stats = append(stats, stat)
+	}
+	return stats, errors.Join(<-asked, ctx.Err())
+}
+
+// noSpace keeps an id on its line.
+func noSpace(c rune) rune {
+	if c == '\n' || c == ' ' {
+		return '?'
+	}
+	return c
+}
+
+// CopyObject writes an object's content to w. One that is missing is
+// agents.ErrNotFound, and the batch goes on; after an error of w it cannot be
+// used any more.
+func (b *Batch) CopyObject(ctx context.Context, id string, w io.Writer) (ObjectStat, error) {
 	if err := ctx.Err(); err != nil {
-		return "", 0, err
+		return ObjectStat{}, err
 	}
-	o, size, err := b.ask("contents", id)
-	if err != nil {
-		return "", 0, err
+	if err := b.start(); err != nil {
+		return ObjectStat{}, err
 	}
-	if _, err := io.CopyN(w, b.out, size); err != nil {
-		return "", 0, fmt.Errorf("read object %s: %w", id, err)
+	if _, err := io.WriteString(b.in, "contents "+strings.Map(noSpace, id)+"\n"); err != nil {
+		return ObjectStat{}, fmt.Errorf("ask for object %s: %w", id, err)
+	}
+	stat, err := b.answer()
+	switch {
+	case err != nil:
+		return ObjectStat{}, fmt.Errorf("read object %s: %w", id, err)
+	case stat.Type == "":
+		return ObjectStat{}, fmt.Errorf("object %s: %w", id, agents.ErrNotFound)
+	}
+	if _, err := io.CopyN(w, b.out, stat.Size); err != nil {
+		return ObjectStat{}, fmt.Errorf("read object %s: %w", id, err)
 	}
 	if _, err := b.out.Discard(1); err != nil {
-		return "", 0, fmt.Errorf("read object %s: %w", id, err)
+		return ObjectStat{}, fmt.Errorf("read object %s: %w", id, err)
 	}
-	return o.Type, size, nil
+	return stat, nil
 }
 
 // Object reads one whole object into memory.
 func (b *Batch) Object(ctx context.Context, id string) (Object, error) {
 	var data bytes.Buffer
-	kind, _, err := b.CopyObject(ctx, id, &data)
-	return Object{ID: id, Type: kind, Data: data.Bytes()}, err
+	stat, err := b.CopyObject(ctx, id, &data)
+	return Object{ID: id, Type: stat.Type, Data: data.Bytes()}, err
 }
 
 // Close ends the process. It may be called more than once, and without any

@@ -28,15 +28,17 @@ type record struct {
 	User      userRepo `json:"user"`
 
 	Base        string `json:"base"`         // the commit that changes are counted from
+	Start       string `json:"start"`        // what was checked out first: Base, or a commit of an earlier life
+	Before      string `json:"before"`       // what our branch held before Create; "" = it was not there
 	OriginalRef string `json:"original_ref"` // the branch that Apply goes to; "" = the detached head
 	Tip         string `json:"tip"`          // what our branch in the user's repository holds; "" = not made by us
 	NextTip     string `json:"next_tip"`     // what it is about to hold
 	BaseState   string `json:"base_state"`   // the first captured state; "" = none yet
 
-	Partial     bool     `json:"partial"`      // objects may be missing and come from a remote
-	MadeEntries bool     `json:"made_entries"` // .git/worktrees was not there before
-	Included    []string `json:"included"`     // ignored files that were copied in
-	Uncommitted string   `json:"uncommitted"`  // the tree that the plan started from, where it is not the base's
+	Partial     bool     `json:"partial"`     // objects may be missing and come from a remote
+	RawOnly     bool     `json:"raw_only"`    // checkout converts line ends: no file can be taken to equal its blob
+	Included    []string `json:"included"`    // ignored files that were copied in
+	Uncommitted string   `json:"uncommitted"` // the tree that the plan started from, where it is not the base's
 }
 
 // userRepo says where the user's repository is.

@@ -1,0 +1,160 @@
+package gitworktree
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/internal/snapshot"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// Diff compares the base with the present as git would, through its filters:
+// counts, hunks and renames are git's own, and ignored files do not show.
+// Captured states are compared by their raw bytes, ignored files included.
+func (s *Strategy) Diff(ctx context.Context, ws sandbox.Workspace, req sandbox.DiffRequest) ([]agents.FileChange, error) {
+	b, err := s.open(ws)
+	if err != nil {
+		return nil, err
+	}
+	list := b.diffStates
+	if req.From == "" && req.To == "" {
+		list = b.diffBase
+	}
+	changes, err := list(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("diff of sandbox %s: %w", ws.SandboxID, err)
+	}
+	for i := range changes {
+		changes[i].Resource = ws.Resource.Name
+	}
+	slices.SortFunc(changes, func(x, y agents.FileChange) int { return strings.Compare(x.Path, y.Path) })
+	return changes, nil
+}
+
+// diffBase stages the present tree in a quarantine that goes afterwards.
+func (b *box) diffBase(ctx context.Context, req sandbox.DiffRequest) ([]agents.FileChange, error) {
+	at, drop, err := b.quarantine()
+	if err != nil {
+		return nil, err
+	}
+	defer drop()
+	st, err := b.stage(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return gitDiff(ctx, at, b.from(), st.tree, req)
+}
+
+// quarantine returns trusted calls whose new objects go to a folder that drop
+// removes.
+func (b *box) quarantine() (at git.Repo, drop func(), err error) {
+	dir := b.private("trusted", "quarantine")
+	if err := fsx.RemoveAll(dir); err != nil {
+		return at, nil, err
+	}
+	if err := fsx.Mkdir(dir, 0o700); err != nil {
+		return at, nil, err
+	}
+	at = b.trusted()
+	at.ObjectDir = dir
+	at.Alternates = []string{b.private("trusted", "objects")}
+	return at, func() { _ = fsx.RemoveAll(dir) }, nil
+}
+
+func gitDiff(ctx context.Context, at git.Repo, from, to string, req sandbox.DiffRequest) ([]agents.FileChange, error) {
+	changes, err := at.DiffTrees(ctx, from, to, git.DiffOptions{Renames: req.Counts, Counts: req.Counts})
+	if err != nil {
+		return nil, err
+	}
+	if req.Patch != nil {
+		if err := at.Patch(ctx, req.Patch, from, to); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]agents.FileChange, len(changes))
+	for i, c := range changes {
+		out[i] = agents.FileChange{Path: c.Path, Change: kindOf(c), Insertions: c.Insertions, Deletions: c.Deletions, Binary: c.Binary}
+		if c.Status == 'R' {
+			out[i].OldPath = c.OldPath
+		}
+	}
+	return out, nil
+}
+
+func kindOf(c git.Change) agents.ChangeKind {
+	switch {
+	case c.Status == 'A' || c.Status == 'C':
+		return agents.ChangeAdded
+	case c.Status == 'D':
+		return agents.ChangeDeleted
+	case c.Status == 'R':
+		return agents.ChangeRenamed
+	case c.Status == 'M' && c.OldID == c.NewID && c.OldMode != c.NewMode:
+		return agents.ChangeMode
+	}
+	return agents.ChangeModified
+}
+
+// diffStates compares two captured states; the present becomes one first.
+func (b *box) diffStates(ctx context.Context, req sandbox.DiffRequest) ([]agents.FileChange, error) {
+	r, err := b.recorder(ctx, req.Objects)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	from, to := req.From, req.To
+	if from == "" {
+		from = b.rec.BaseState
+	}
+	if from == "" {
+		return nil, fmt.Errorf("the base state was not captured: %w", agents.ErrNotFound)
+	}
+	if to == "" {
+		c, err := b.capture(ctx, r, sandbox.CaptureRequest{Objects: req.Objects, Label: "for a comparison"})
+		if err != nil {
+			return nil, err
+		}
+		to = c.Ref
+	}
+	if req.Counts || req.Patch != nil {
+		store := git.Repo{Git: b.run, GitDir: req.Objects}
+		return gitDiff(ctx, store, from+":files", to+":files", req)
+	}
+	changes, err := r.store.Compare(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	return filesChanged(changes), nil
+}
+
+// filesChanged keeps files and links, and turns them into the product's words.
+func filesChanged(changes []snapshot.Change) []agents.FileChange {
+	var out []agents.FileChange
+	for _, c := range changes {
+		isFile := c.Old.Exists() && !c.Old.Mode.IsDir() || c.New.Exists() && !c.New.Mode.IsDir()
+		if c.Root != "files" || !isFile {
+			continue
+		}
+		out = append(out, agents.FileChange{Path: c.Path, Change: stateKind(c)})
+	}
+	return out
+}
+
+func stateKind(c snapshot.Change) agents.ChangeKind {
+	isFile := func(e snapshot.Entry) bool { return e.Exists() && !e.Mode.IsDir() }
+	switch {
+	case !isFile(c.Old):
+		return agents.ChangeAdded
+	case !isFile(c.New):
+		return agents.ChangeDeleted
+	case c.Old.ID == c.New.ID && c.Old.Mode&fs.ModeType == c.New.Mode&fs.ModeType:
+		return agents.ChangeMode
+	}
+	return agents.ChangeModified
+}

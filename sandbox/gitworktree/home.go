@@ -1,0 +1,83 @@
+package gitworktree
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/git"
+)
+
+// sendHome brings a commit and what it needs to the user's object store, and
+// moves the plan's branch there to it.
+func (b *box) sendHome(ctx context.Context, commit string) error {
+	if commit == b.rec.Tip {
+		return nil
+	}
+	if err := b.copyObjects(ctx, commit); err != nil {
+		return err
+	}
+	err := b.moveBranch(ctx, b.rec.Tip, commit)
+	if errors.Is(err, agents.ErrConflict) {
+		return agents.WithHint(fmt.Errorf("branch %s was moved outside of the plan: %w", short(b.rec.Branch), err),
+			"move it back: git update-ref %s %s", b.rec.Branch, b.rec.Tip)
+	}
+	return err
+}
+
+// unpackBelow is the number of objects from which on a pack stays a pack, as
+// git's own fetch does.
+const unpackBelow = 100
+
+// copyObjects writes the objects that commit has and the base has not into
+// the user's store. git checks each one on arrival. Killed in the middle it
+// leaves objects that nothing names, which gc removes.
+func (b *box) copyObjects(ctx context.Context, commit string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, w := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := b.packFor(ctx, commit, w)
+		w.CloseWithError(err)
+		sent <- err
+	}()
+	err := b.receive(ctx, r)
+	r.CloseWithError(err)
+	if serr := <-sent; serr != nil && !errors.Is(serr, io.ErrClosedPipe) {
+		return serr
+	}
+	return err
+}
+
+func (b *box) packFor(ctx context.Context, commit string, w io.Writer) error {
+	have := []string{commit, "^" + b.rec.Base}
+	if b.rec.Start != b.rec.Base {
+		have = append(have, "^"+b.rec.Start)
+	}
+	args := []string{"pack-objects", "--revs", "--stdout", "-q", "--delta-base-offset"}
+	if b.rec.Partial {
+		args = append(args, "--exclude-promisor-objects")
+	}
+	_, err := b.trusted().Do(ctx, git.Call{Args: args, Stdin: strings.NewReader(strings.Join(have, "\n") + "\n"), Stdout: w})
+	return err
+}
+
+func (b *box) receive(ctx context.Context, r io.Reader) error {
+	in := bufio.NewReader(r)
+	head, err := in.Peek(12)
+	if err != nil {
+		return err
+	}
+	args := []string{"index-pack", "--stdin", "--fix-thin"}
+	if binary.BigEndian.Uint32(head[8:]) < unpackBelow {
+		args = []string{"unpack-objects", "-q"}
+	}
+	_, err = b.user().Feed(ctx, in, args...)
+	return err
+}
