@@ -24,7 +24,10 @@ func livePlan(alias string) string {
 // agents.ErrExists; a phase and state that the table does not know are
 // agents.ErrInvalid.
 func (r Plans) Insert(p *agents.Plan) error {
-	if err := r.check(p); err != nil {
+	if err := r.tx.setID("plan", &p.ID); err != nil {
+		return err
+	}
+	if err := checkPosition(p); err != nil {
 		return err
 	}
 	r.tx.setTime(&p.CreatedAt)
@@ -57,10 +60,7 @@ func (r Plans) Insert(p *agents.Plan) error {
 	return nil
 }
 
-func (r Plans) check(p *agents.Plan) error {
-	if err := r.tx.setID("plan", &p.ID); err != nil {
-		return err
-	}
+func checkPosition(p *agents.Plan) error {
 	if !p.Position().Valid() {
 		return fmt.Errorf("plan %s: no plan can be %s: %w", p.ID, p.Position(), agents.ErrInvalid)
 	}
@@ -71,7 +71,7 @@ func (r Plans) check(p *agents.Plan) error {
 // of applying, and sets UpdatedAt to Now. Its resources, projects, steps and
 // the other columns stay as Insert stored them.
 func (r Plans) Update(p *agents.Plan) error {
-	if err := r.check(p); err != nil {
+	if err := checkPosition(p); err != nil {
 		return err
 	}
 	failure, err := planFailure(p)

@@ -94,15 +94,27 @@ func probeAs(ctx context.Context, path string, how access) (int, error) {
 		return 0, err
 	}
 	defer db.Close()
-	var version, app int
-	err = db.QueryRowContext(ctx, "SELECT user_version, application_id FROM pragma_user_version, pragma_application_id").Scan(&version, &app)
+	var version, app, page int
+	var filled bool
+	err = db.QueryRowContext(ctx, `SELECT user_version, application_id, page_size, EXISTS (SELECT 1 FROM sqlite_schema)
+		FROM pragma_user_version, pragma_application_id, pragma_page_size`).Scan(&version, &app, &page, &filled)
 	switch {
 	case err != nil:
 		return 0, explain(path, err)
-	case app != applicationID && (app != 0 || version != 0):
+	case app != applicationID && (app != 0 || version != 0 || filled):
 		return 0, fmt.Errorf("%s is a database of another program: %w", path, agents.ErrInvalid)
+	case hasTornPage(path, page):
+		return 0, damaged(path, errors.New("it ends within a page"))
 	}
 	return version, nil
+}
+
+// hasTornPage reports whether the file ends within a page, which SQLite would
+// fill up with zeros. A log beside it may still hold the page. SQLite itself
+// takes a file of one byte for an empty one.
+func hasTornPage(path string, page int) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.Size() > 1 && fi.Size()%int64(page) != 0 && !hasLog(path)
 }
 
 // hasLog reports whether a write-ahead log beside path holds anything.
