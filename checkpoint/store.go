@@ -1,85 +1,209 @@
 // Package checkpoint keeps the payloads of checkpoints: stage, publish, open,
-// verify, delete, sweep, and the byte quota.
+// verify, delete, sweep, and the byte quota (checkpointing.md, "Checkpoint";
+// sandbox.md, "Checkpoint and Rollback Hooks").
+//
+// A strategy captures into folders that it gets from here and owns what is in
+// them; this package owns their names, when they count, whether they still are
+// what was written, and when they go. It leaves rows, order, retention and
+// rollback to others. Manager has the specification's four calls as a view.
 package checkpoint
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
 	"time"
 
 	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
 )
 
-// Store is the payload store of all plans.
-type Store struct{}
+// Names in the store's directory and in that of a plan; ids cannot be equal to
+// one, since theirs are 26 capitals and digits.
+const (
+	locksName   = "locks"   // <dir>/locks/<n>.lock
+	trashName   = "trash"   // <dir>/trash/<…>: what is being deleted
+	stagesName  = "stages"  // <plan>/stages/<…>: payloads that are not published
+	objectsName = "objects" // <plan>/objects/<sandbox>
+	partsName   = "parts"   // <plan>/<checkpoint>/parts/<sandbox>
+)
 
-// Open returns the store in dir, which is made when it is missing.
-func Open(dir string) (*Store, error) { panic("todo") }
+// lockCount is how many locks all plans share; their number does not grow with
+// the plans that ever were.
+const lockCount = 64
 
-// Dir returns the store's folder.
-func (s *Store) Dir() string { panic("todo") }
+// lockPatience is how long a call waits for another process that collects
+// garbage of a plan.
+const lockPatience = 5 * time.Minute
 
-// Objects returns the folder of a sandbox's recorded states.
-func (s *Store) Objects(planID, sandboxID string) string { panic("todo") }
+// Store is the payload store of all plans. It may be used from several
+// goroutines, and its directory from several processes.
+type Store struct {
+	dir     string
+	objects ObjectStore
 
-// Stage begins a payload. Discard or Publish ends it.
-func (s *Store) Stage(planID string) (*Stage, error) { panic("todo") }
+	inProcess [lockCount]sync.Mutex // in front of the lock files, so that goroutines do not poll
 
-// Stage is a payload in the making; it holds a file lock.
-type Stage struct{}
-
-// Dir returns the folder of one sandbox's part.
-func (st *Stage) Dir(sandboxID string) (string, error) { panic("todo") }
-
-// Publish makes the payload durable under m.CheckpointID.
-func (st *Stage) Publish(ctx context.Context, m Manifest) error { panic("todo") }
-
-// Discard gives the payload up; after Publish it does nothing.
-func (st *Stage) Discard() { panic("todo") }
-
-// Manifest is what a payload says about itself.
-type Manifest struct {
-	CheckpointID string
-	PlanID       string
-	CreatedAt    time.Time
-	Parts        []Part
+	mu     sync.Mutex
+	stages map[string]bool // lock files of the stages that this Store holds
 }
 
-// Part is one sandbox's part of a payload.
-type Part struct {
-	SandboxID  string
-	ResourceID string
-	Ref        string
-	SizeBytes  int64
-	LeftOut    []agents.PathReason
+// ObjectStore checks and prunes the object stores of sandboxes.
+type ObjectStore interface {
+	// Verify reports whether everything that the states refs need is in the
+	// store at dir, or can be read through it, unchanged; agents.ErrDamaged
+	// if not.
+	Verify(ctx context.Context, dir string, refs []string) error
+	// Collect removes what no state of keep needs and returns the bytes that
+	// this freed.
+	Collect(ctx context.Context, dir string, keep []string) (freed int64, err error)
 }
 
-func (s *Store) Manifest(planID, id string) (Manifest, error)                 { panic("todo") }
-func (s *Store) PartDir(planID, id, sandboxID string) string                  { panic("todo") }
-func (s *Store) Verify(ctx context.Context, planID, id string) error          { panic("todo") }
-func (s *Store) RemovePlan(ctx context.Context, planID string) (int64, error) { panic("todo") }
-func (s *Store) Usage(planID string) (int64, error)                           { panic("todo") }
-func (s *Store) Writable() error                                              { panic("todo") }
-
-func (s *Store) Delete(ctx context.Context, planID string, ids []string, keep map[string][]string) (freed int64, err error) {
-	panic("todo")
+// Options are what a Store can be told. The zero value is what the product uses.
+type Options struct {
+	Objects ObjectStore // nil = git-format stores as internal/snapshot writes them
 }
 
-func (s *Store) Sweep(ctx context.Context, known func(planID, checkpointID string) bool) (freed int64, err error) {
-	panic("todo")
+// Open returns the store in dir, which is made when something is written.
+func Open(dir string, opts ...Options) (*Store, error) {
+	if !filepath.IsAbs(dir) {
+		return nil, fmt.Errorf("checkpoint store %q: want an absolute path: %w", dir, agents.ErrInvalid)
+	}
+	if fi, err := os.Stat(dir); err == nil && !fi.IsDir() {
+		return nil, fmt.Errorf("checkpoint store %s is not a directory: %w", dir, agents.ErrInvalid)
+	}
+	s := &Store{dir: filepath.Clean(dir), objects: snapshotObjects{}, stages: map[string]bool{}}
+	for _, o := range opts {
+		if o.Objects != nil {
+			s.objects = o.Objects
+		}
+	}
+	return s, nil
 }
 
-// Quota bounds the bytes of payloads; zero = no bound.
-type Quota struct {
-	PerPlan        int64
-	Total          int64
-	MinFreePercent float64
+// Dir returns the store's directory.
+func (s *Store) Dir() string { return s.dir }
+
+// nowhere is a path that every system call refuses. It stands for ids that
+// are none, so that text from outside never becomes a path.
+const nowhere = "\x00"
+
+// Objects returns the folder shared by all captures of a sandbox. It need not
+// exist. For an id that is none it is a path that cannot be opened or made.
+func (s *Store) Objects(planID, sandboxID string) string {
+	if !agents.ValidID(planID) || !agents.ValidID(sandboxID) {
+		return nowhere
+	}
+	return filepath.Join(s.dir, planID, objectsName, sandboxID)
 }
 
-// Verdict is how full the store is.
-type Verdict struct {
-	Warn   bool
-	Full   bool
-	Reason string
+// PartDir returns the folder that a published checkpoint has of one sandbox.
+// For an id that is none it is a path that cannot be opened or made.
+func (s *Store) PartDir(planID, id, sandboxID string) string {
+	if !agents.ValidID(planID) || !agents.ValidID(id) || !agents.ValidID(sandboxID) {
+		return nowhere
+	}
+	return filepath.Join(s.dir, planID, id, partsName, sandboxID)
 }
 
-func (s *Store) Check(planID string, q Quota) (Verdict, error) { panic("todo") }
+// Plans returns the ids of the plans that have a directory here, sorted.
+func (s *Store) Plans() ([]string, error) { return ids(s.dir) }
+
+// Checkpoints returns the ids of a plan's published checkpoints, sorted,
+// damaged ones too.
+func (s *Store) Checkpoints(planID string) ([]string, error) {
+	if err := valid("plan", planID); err != nil {
+		return nil, err
+	}
+	return ids(filepath.Join(s.dir, planID))
+}
+
+// ids returns the names in dir that are ids.
+func ids(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list checkpoint store: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() && agents.ValidID(e.Name()) {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}
+
+// Writable makes sure that something can be written into the store, by doing
+// so (ADR-015, "require_checkpoints"). The error says why not.
+func (s *Store) Writable() error {
+	if err := s.probe(); err != nil {
+		return fmt.Errorf("checkpoint store %s cannot be written: %w", s.dir, noSpace(err))
+	}
+	return nil
+}
+
+func (s *Store) probe() error {
+	if err := fsx.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(s.dir, ".probe-"+token())
+	err := fsx.WriteFile(path, make([]byte, 4096), 0o600)
+	if rerr := fsx.Remove(path); err == nil {
+		err = rerr
+	}
+	return err
+}
+
+// noSpace gives an error of a full disk the class that callers ask for.
+func noSpace(err error) error {
+	if fsx.IsNoSpace(err) && !errors.Is(err, agents.ErrNoSpace) {
+		return fmt.Errorf("%w: %w", err, agents.ErrNoSpace)
+	}
+	return err
+}
+
+// valid is agents.ErrInvalid for an id that is none.
+func valid(what, id string) error {
+	if !agents.ValidID(id) {
+		return fmt.Errorf("%s id %q is not an id: %w", what, clip(id), agents.ErrInvalid)
+	}
+	return nil
+}
+
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}
+
+// token returns a name that is not in use.
+func token() string { return strconv.FormatUint(rand.Uint64(), 36) }
+
+// locked runs fn while nobody else, in this process or another, makes or
+// sweeps stages of the plan or collects its garbage.
+func (s *Store) locked(ctx context.Context, planID string, fn func() error) error {
+	h := fnv.New32a()
+	h.Write([]byte(planID))
+	n := h.Sum32() % lockCount
+	s.inProcess[n].Lock()
+	defer s.inProcess[n].Unlock()
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	lock, err := fsx.WaitLock(ctx, filepath.Join(s.dir, locksName, strconv.Itoa(int(n))+".lock"), "checkpoint store")
+	if err != nil {
+		return fmt.Errorf("checkpoint store: %w", noSpace(err))
+	}
+	defer lock.Release()
+	return fn()
+}

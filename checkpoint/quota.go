@@ -1,0 +1,148 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/cleveragents/agents/internal/fsx"
+)
+
+// Quota limits the space that payloads take. A zero is no limit.
+type Quota struct {
+	PerPlan        int64   // bytes of one plan
+	Total          int64   // bytes of all plans together
+	MinFreePercent float64 // percent of the file system that must stay free
+}
+
+// warnAt is the share of a quota at which Check warns.
+const warnAt = 0.8
+
+// Verdict is how a plan's payloads stand against a Quota.
+type Verdict struct {
+	Warn        bool    // 80 % of a limit are used; also true when Full
+	Full        bool    // a limit is reached: nothing more may be written
+	Reason      string  // a sentence that names the limit; "" = neither
+	PlanBytes   int64   // what the plan uses
+	TotalBytes  int64   // what all plans use; 0 when no limit asks for it
+	FreePercent float64 // of the file system; 0 when no limit asks for it
+}
+
+// Check compares what is used now with q.
+func (s *Store) Check(planID string, q Quota) (Verdict, error) {
+	if err := valid("plan", planID); err != nil {
+		return Verdict{}, err
+	}
+	var v Verdict
+	var err error
+	if v.PlanBytes, err = s.Usage(planID); err != nil {
+		return Verdict{}, err
+	}
+	v.limit(v.PlanBytes, q.PerPlan, "the checkpoints of this plan")
+	if q.Total > 0 {
+		if v.TotalBytes, err = s.TotalUsage(); err != nil {
+			return Verdict{}, err
+		}
+		v.limit(v.TotalBytes, q.Total, "the checkpoints of all plans")
+	}
+	if q.MinFreePercent > 0 {
+		if err := s.checkFree(&v, q.MinFreePercent); err != nil {
+			return Verdict{}, err
+		}
+	}
+	return v, nil
+}
+
+// limit notes a limit that is reached, or nearly; the first one gives the reason.
+func (v *Verdict) limit(used, quota int64, what string) {
+	if quota <= 0 || float64(used) < warnAt*float64(quota) {
+		return
+	}
+	reason := fmt.Sprintf("%s use %s of %s (%d %%)", what, inUnits(used), inUnits(quota), int64(100*float64(used)/float64(quota)))
+	v.reach(used >= quota, reason)
+}
+
+func (v *Verdict) reach(full bool, reason string) {
+	if v.Reason == "" || full && !v.Full {
+		v.Reason = reason
+	}
+	v.Warn = true
+	v.Full = v.Full || full
+}
+
+func (s *Store) checkFree(v *Verdict, least float64) error {
+	space, err := fsx.SpaceOf(s.existing())
+	if err != nil {
+		return fmt.Errorf("free space of the checkpoint store: %w", err)
+	}
+	v.FreePercent = space.FreePercent()
+	if v.FreePercent < least/warnAt {
+		v.reach(v.FreePercent < least, fmt.Sprintf("the file system of the checkpoint store has %s (%.1f %%) free; %.1f %% must stay free",
+			inUnits(space.Free), v.FreePercent, least))
+	}
+	return nil
+}
+
+// existing returns the store's directory, or the nearest one above it that is
+// there.
+func (s *Store) existing() string {
+	for dir := s.dir; ; dir = filepath.Dir(dir) {
+		if id, err := fsx.Identify(dir); err == nil && id.Kind != fsx.KindNone || dir == filepath.Dir(dir) {
+			return dir
+		}
+	}
+}
+
+// Usage returns the bytes that a plan's payloads and object stores hold.
+func (s *Store) Usage(planID string) (int64, error) {
+	if err := valid("plan", planID); err != nil {
+		return 0, err
+	}
+	n, err := treeSize(filepath.Join(s.dir, planID))
+	if err != nil {
+		return 0, fmt.Errorf("measure checkpoints of plan %s: %w", planID, err)
+	}
+	return n, nil
+}
+
+// TotalUsage returns the bytes that everything in the store holds.
+func (s *Store) TotalUsage() (int64, error) {
+	n, err := treeSize(s.dir)
+	if err != nil {
+		return 0, fmt.Errorf("measure checkpoints: %w", err)
+	}
+	return n, nil
+}
+
+// treeSize sums the sizes of the files below dir. What goes while it looks is
+// not counted; a dir that is not there has none.
+func treeSize(dir string) (int64, error) {
+	var sum int64
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			var fi fs.FileInfo
+			if fi, err = d.Info(); err == nil {
+				sum += fi.Size()
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return sum, err
+}
+
+// inUnits returns bytes as people read them.
+func inUnits(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, names := float64(n)/unit, "KMGTPE"
+	for v >= unit && len(names) > 1 {
+		v, names = v/unit, names[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", v, names[0])
+}
