@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -202,8 +203,10 @@ func (s *Store) worthless(live map[oid]bool) ([]*pack, error) {
 		if err != nil {
 			return nil, fmt.Errorf("pack %s: %w", packID(p.name), err)
 		}
+		frame := int64(12 + s.f.size) // head and checksum, of no object
 		switch {
-		case (p.size-alive)*deadShare > p.size:
+		case p.deltas():
+		case (p.size-frame-alive)*deadShare > p.size-frame:
 			old = append(old, p)
 		case p.size <= smallPack:
 			small = append(small, p)
@@ -213,6 +216,23 @@ func (s *Store) worthless(live map[oid]bool) ([]*pack, error) {
 		old = append(old, small...)
 	}
 	return old, nil
+}
+
+// deltas reports whether the pack has entries that cannot be copied alone:
+// then somebody repacked the store, and the pack stays as it is.
+func (p *pack) deltas() bool {
+	var b [32]byte
+	for i := range p.n {
+		off, err := p.offset(i)
+		if err != nil {
+			return true
+		}
+		n, _ := p.file.ReadAt(b[:], off)
+		if _, _, err := readEntryHeader(bytes.NewReader(b[:n])); err != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // copyLive copies the live entries of a pack as they are, and checks each.
@@ -230,9 +250,6 @@ func (s *Store) copyLive(ctx context.Context, w *packWriter, p *pack, live map[o
 		}
 		var id oid
 		copy(id[:], p.id(e.i))
-		if _, err := p.open(e.i); err != nil {
-			return err // a delta among them: the pack must stay as it is
-		}
 		if err := w.copyRaw(id, io.NewSectionReader(p.file, e.off, e.end-e.off), p.crc(e.i)); err != nil {
 			return fmt.Errorf("object %s: %w", s.f.hex(id), err)
 		}
