@@ -190,7 +190,7 @@ type TreeEntry struct {
 
 // Tree lists all entries below a tree or commit, files and links only.
 func (r Repo) Tree(ctx context.Context, tree string, paths ...string) ([]TreeEntry, error) {
-	out, err := r.Read(ctx, append([]string{"ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree, "--"}, paths...)...)
+	out, err := r.Read(ctx, append([]string{"ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree}, paths...)...)
 	if err != nil {
 		return nil, err
 	}
