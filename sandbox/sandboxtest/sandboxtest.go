@@ -168,9 +168,14 @@ func (s suite) prepare(t testing.TB) *box {
 	b.request = sandbox.CreateRequest{
 		SandboxID: newID(), PlanID: newID(), Resource: s.Resource(t, filepath.Join(dir, "real")),
 		Dir: filepath.Join(dir, "sandboxes"), PrivateDir: filepath.Join(dir, "private"),
-		Options: s.Options, Notify: func(line string) { t.Logf("notice: %s", line) },
+		Options: s.Options, Notify: func(line string) {
+			if line == "" || strings.Contains(line, "\n") {
+				t.Errorf("notice %q: want one line", line)
+			}
+		},
 	}
 	b.before = s.Digest(t, b.request.Resource)
+	b.objects()
 	return b
 }
 
@@ -190,6 +195,7 @@ func (b *box) second(t testing.TB, name string) *box {
 	c.request.SandboxID, c.request.PlanID = newID(), newID()
 	c.request.PrivateDir = filepath.Join(c.dir, "private")
 	must(t, os.MkdirAll(c.request.PrivateDir, 0o700))
+	c.objects()
 	return &c
 }
 
