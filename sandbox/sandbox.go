@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -115,7 +116,8 @@ func (s *Sandbox) Open(ctx context.Context) error {
 
 // Path returns the absolute path for rel, which is relative to the resource or
 // an absolute path within the sandbox, and makes the sandbox ACTIVE: CREATED
-// and ROLLED_BACK end with the first path handed out. "" and "." name the
+// and ROLLED_BACK end with the first path handed out, before which the base is
+// recorded if nobody did and Config.Objects says where. "" and "." name the
 // workspace itself. A path that leaves the sandbox, by a "..", by being
 // absolute or by a symbolic link anywhere in it, is agents.ErrInvalid. The
 // path need not exist.
@@ -345,15 +347,34 @@ func (s *Sandbox) usable() error {
 }
 
 // use makes the sandbox ACTIVE. Whoever got a path may write, so an earlier
-// seal no longer holds.
+// seal no longer holds, and the base has to be recorded by now.
 func (s *Sandbox) use(ctx context.Context) error {
-	if rec := s.Record(); rec.Status == agents.SandboxActive && rec.SealedRef == "" {
+	rec := s.Record()
+	if rec.Status == agents.SandboxActive && rec.SealedRef == "" {
 		return nil
 	}
+	base, err := s.base(ctx, rec)
+	if err != nil {
+		return fmt.Errorf("record the base of the sandbox of %s: %w", s.resource.Name, err)
+	}
 	return s.change(ctx, func(r *agents.SandboxRecord) error {
-		r.SealedRef = ""
+		r.SealedRef, r.BaseRef = "", base
 		return r.Move(agents.SandboxActive)
 	})
+}
+
+// base returns the reference of the base, which is captured now when nobody
+// did yet and nothing can have changed.
+func (s *Sandbox) base(ctx context.Context, rec agents.SandboxRecord) (string, error) {
+	if rec.BaseRef != "" || rec.Status != agents.SandboxCreated || s.cfg.Objects == "" || !s.Capabilities().Rollback {
+		return rec.BaseRef, nil
+	}
+	dir := filepath.Join(rec.PrivateDir, "base-capture")
+	if err := errors.Join(fsx.MkdirAll(s.cfg.Objects, 0o700), fsx.MkdirAll(dir, 0o700)); err != nil {
+		return "", err
+	}
+	c, err := s.strategy.Capture(ctx, s.Workspace(), CaptureRequest{Objects: s.cfg.Objects, Dir: dir, Label: "base"})
+	return c.Ref, err
 }
 
 // live reports as a *agents.StateError that there is nothing to do op on.

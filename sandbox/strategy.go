@@ -45,6 +45,8 @@ type Strategy interface {
 	// reference to it. Complete or refused: a capture that could not read or
 	// store something is an error and leaves no reference. Everything the
 	// state needs is synced into req.Objects and req.Dir before it returns.
+	// The first capture is made before anything can have changed in the
+	// workspace: it is the base, which Restore knows without req.Dir.
 	Capture(ctx context.Context, ws Workspace, req CaptureRequest) (Captured, error)
 
 	// Restore puts the workspace into the state that ref names: build aside,

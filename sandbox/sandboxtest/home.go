@@ -283,6 +283,12 @@ func (b *box) live(create bool) error {
 	if err != nil {
 		return err
 	}
+	if create && b.caps.Rollback {
+		req := sandbox.CaptureRequest{Objects: filepath.Join(b.dir, "objects"), Dir: filepath.Join(b.dir, "base"), Label: "base"}
+		if _, err := b.strategy.Capture(ctx, b.ws, req); err != nil {
+			return err
+		}
+	}
 	if err := run(b.ws.Path, write("src/main.go", b.ws.SandboxID), remove("data.bin"), write("own.txt", b.ws.SandboxID)); err != nil {
 		return err
 	}

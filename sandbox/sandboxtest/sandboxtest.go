@@ -196,6 +196,7 @@ func (b *box) second(t testing.TB, name string) *box {
 	c.request.PrivateDir = filepath.Join(c.dir, "private")
 	must(t, os.MkdirAll(c.request.PrivateDir, 0o700))
 	c.objects()
+	c.folder("base")
 	return &c
 }
 
@@ -206,6 +207,9 @@ func (b *box) make() {
 		b.Fatalf("Create: %v", err)
 	}
 	b.ws = ws
+	if b.caps.Rollback {
+		b.capture() // the base
+	}
 }
 
 func (b *box) ctx() context.Context { return b.Context() }
