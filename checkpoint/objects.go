@@ -2,18 +2,80 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 
-	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/internal/snapshot"
 )
 
-// snapshotObjects is the ObjectStore of git-format stores.
+// snapshotObjects is the ObjectStore of git-format stores. What lies in their
+// alternates, such as the user's repository, is read through git.
 type snapshotObjects struct{}
 
 func (snapshotObjects) Verify(ctx context.Context, dir string, refs []string) error {
-	return fmt.Errorf("verify states: %w", agents.ErrUnsupported)
+	return withSnapshots(ctx, dir, func(s *snapshot.Store) error {
+		for _, ref := range refs {
+			if err := s.Verify(ctx, ref); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
-func (snapshotObjects) Collect(ctx context.Context, dir string, keep []string) (int64, error) {
-	return 0, fmt.Errorf("collect states: %w", agents.ErrUnsupported)
+func (snapshotObjects) Collect(ctx context.Context, dir string, keep []string) (freed int64, err error) {
+	err = withSnapshots(ctx, dir, func(s *snapshot.Store) error {
+		freed, err = s.Collect(ctx, keep)
+		return err
+	})
+	return freed, err
+}
+
+// withSnapshots opens a store as it is, for one piece of work.
+func withSnapshots(ctx context.Context, dir string, fn func(*snapshot.Store) error) error {
+	format, err := formatOf(dir)
+	if err != nil {
+		return err
+	}
+	batch := git.Repo{GitDir: dir}.OpenBatch(ctx)
+	defer batch.Close()
+	store, err := snapshot.Open(ctx, dir, snapshot.Options{Format: format, Reader: objectReader{batch}})
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(store), store.Close())
+}
+
+// formatOf returns the hash format that the store's configuration names.
+func formatOf(dir string) (string, error) {
+	config, err := os.ReadFile(filepath.Join(dir, "config"))
+	if err != nil {
+		return "", fmt.Errorf("object store: %w", err)
+	}
+	if strings.Contains(string(config), "objectformat = sha256") {
+		return "sha256", nil
+	}
+	return "sha1", nil
+}
+
+// objectReader reads objects with git.
+type objectReader struct{ batch *git.Batch }
+
+func (r objectReader) StatObjects(ctx context.Context, ids []string) ([]snapshot.ObjectInfo, error) {
+	stats, err := r.batch.StatObjects(ctx, ids)
+	out := make([]snapshot.ObjectInfo, len(stats))
+	for i, s := range stats {
+		out[i] = snapshot.ObjectInfo{Kind: s.Type, Size: s.Size}
+	}
+	return out, err
+}
+
+func (r objectReader) CopyObject(ctx context.Context, id string, w io.Writer) (snapshot.ObjectInfo, error) {
+	s, err := r.batch.CopyObject(ctx, id, w)
+	return snapshot.ObjectInfo{Kind: s.Type, Size: s.Size}, err
 }
