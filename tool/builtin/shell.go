@@ -1,0 +1,110 @@
+package builtin
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/proc"
+	"github.com/cleveragents/agents/tool"
+)
+
+type shellInput struct {
+	Command   string            `json:"command"`
+	Argv      []string          `json:"argv"`
+	Cwd       string            `json:"cwd"`
+	Env       map[string]string `json:"env"`
+	Timeout   string            `json:"timeout"`
+	OnFailure string            `json:"on_failure"` // read by the engine
+}
+
+func shell() tool.Tool {
+	return define("shell",
+		"Run a command in the sandbox: a line for /bin/sh, or a program with its arguments (exactly one of command and argv). Processes it leaves behind are waited for two seconds, then ended. An exit code other than 0 is a failure.",
+		writesAnything(), `{
+			"command": {"type": "string", "minLength": 1, "description": "a line for /bin/sh"},
+			"argv": {"type": "array", "minItems": 1, "items": {"type": "string"}, "description": "a program and its arguments"},
+			"cwd": {"type": "string", "minLength": 1, "description": "a directory of the resource; its top if not said"},
+			"env": {"type": "object", "additionalProperties": {"type": "string"}},
+			"timeout": {"type": "string", "pattern": "^[0-9]", "description": "such as 30s or 5m; none if not said"},
+			"on_failure": {"enum": ["rollback", "keep"], "description": "what becomes of its changes when it fails"}
+		}`, nil, runShell)
+}
+
+func runShell(ctx context.Context, env tool.Env, in shellInput) (tool.Result, error) {
+	c, err := in.process(env)
+	if err != nil {
+		return tool.Result{}, err
+	}
+	got, err := proc.Run(ctx, c)
+	return tool.Result{Stdout: got.Stdout, Stderr: got.Stderr, ExitCode: got.ExitCode, Notices: got.Notices}, err
+}
+
+// process turns the input into a command.
+func (in shellInput) process(env tool.Env) (proc.Command, error) {
+	argv := in.Argv
+	if (in.Command == "") == (len(argv) == 0) {
+		return proc.Command{}, invalid("want exactly one of command and argv")
+	}
+	if in.Command != "" {
+		argv = []string{"/bin/sh", "-c", in.Command}
+	}
+	timeout, err := in.timeout()
+	if err != nil {
+		return proc.Command{}, err
+	}
+	dir, err := in.dir(env)
+	if err != nil {
+		return proc.Command{}, err
+	}
+	vars, err := in.variables(dir)
+	if err != nil {
+		return proc.Command{}, err
+	}
+	return proc.Command{
+		Argv: argv, Dir: dir, Env: append(slices.Clone(env.Environ), vars...),
+		Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr, TTY: env.TTY,
+		Timeout: timeout,
+	}, nil
+}
+
+func (in shellInput) timeout() (time.Duration, error) {
+	if in.Timeout == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(in.Timeout)
+	if err != nil || d <= 0 {
+		return 0, agents.WithHint(invalid("timeout %q is no time", in.Timeout), "write it as 30s, 5m or 1h")
+	}
+	return d, nil
+}
+
+// dir is where the command runs. Only a workspace of files has directories
+// to choose from.
+func (in shellInput) dir(env tool.Env) (string, error) {
+	if in.Cwd == "" {
+		return env.Path, nil
+	}
+	p, s, err := enterDir(env, in.Cwd)
+	if err != nil {
+		return "", err
+	}
+	p.leave()
+	return filepath.Join(env.Path, filepath.FromSlash(s.rel)), nil
+}
+
+// variables are the input's own, and PWD.
+func (in shellInput) variables(dir string) ([]string, error) {
+	vars := []string{"PWD=" + dir}
+	for name, value := range in.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			return nil, invalid("env: %q is no name or value of a variable", name)
+		}
+		vars = append(vars, name+"="+value)
+	}
+	slices.Sort(vars[1:])
+	return vars, nil
+}
