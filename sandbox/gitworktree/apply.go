@@ -161,7 +161,7 @@ func (a *applying) preview(ctx context.Context, t target, m merged) error {
 	if id, err := fsx.Identify(filepath.Join(t.found.GitDir, "index")); err != nil || id.Kind != fsx.KindFile {
 		return errors.Join(err, fmt.Errorf("the index of %s is missing: %w", t.root, agents.ErrConflict))
 	}
-	_, refused, err := inspect(ctx, t, t.repo, t.tip, m.changes)
+	_, refused, err := inspect(ctx, t, t.repo, t.tip, m.changes, nil)
 	if err == nil && len(refused) > 0 {
 		err = &refusedError{refused}
 	}

@@ -45,6 +45,7 @@ type inspection struct {
 	t        target
 	index    git.Repo // t's repository with the index to look at
 	from     string
+	known    map[string]string // ids of raw bytes that are from's, whatever a filter says
 	settings []git.Setting
 	entries  []git.Entry          // the whole index, sorted
 	at       map[string]git.Entry // entries of changed paths
@@ -58,9 +59,9 @@ type inspection struct {
 // inspect looks at every path of changes, which lead from commit from to
 // another one. It returns what to do at each path, or the paths that stand in
 // the way with the reasons. It changes nothing.
-func inspect(ctx context.Context, t target, index git.Repo, from string, changes []git.Change) ([]step, []agents.PathReason, error) {
+func inspect(ctx context.Context, t target, index git.Repo, from string, changes []git.Change, known map[string]string) ([]step, []agents.PathReason, error) {
 	in := &inspection{
-		t: t, index: index, from: from, changed: make(map[string]git.Change, len(changes)),
+		t: t, index: index, from: from, known: known, changed: make(map[string]git.Change, len(changes)),
 		at: make(map[string]git.Entry, len(changes)), parents: map[string]string{".": ""},
 	}
 	for _, c := range changes {
@@ -265,7 +266,7 @@ func (in *inspection) lookAtOld(s *step) error {
 	if s.raw, err = rawID(in.path(s.Path), s.before, in.t.found.ObjectFormat); err != nil {
 		return err
 	}
-	if s.raw != s.OldID {
+	if s.raw != s.OldID && s.raw != in.known[s.Path] {
 		if s.OldMode == git.ModeSymlink {
 			in.refuse(s.Path, "it has changes that are not committed")
 			return nil
@@ -394,9 +395,29 @@ func (in *inspection) resolveDoubts(ctx context.Context) error {
 	if len(ids) != len(in.doubts) {
 		return fmt.Errorf("hash-object gave %d ids for %d files: %w", len(ids), len(in.doubts), agents.ErrDamaged)
 	}
+	var differ []string
 	for n, i := range in.doubts {
 		if s := &in.steps[i]; ids[n] != s.OldID {
-			in.refuse(s.Path, "it has changes that are not committed")
+			differ = append(differ, s.Path)
+		}
+	}
+	return in.resolveByTimes(ctx, differ)
+}
+
+// resolveByTimes refuses the paths that differ, unless git knows by their
+// times that they are as it wrote them: a filter need not give the same bytes
+// twice.
+func (in *inspection) resolveByTimes(ctx context.Context, differ []string) error {
+	for chunk := range slices.Chunk(differ, 500) {
+		out, err := in.index.Read(ctx, append([]string{"diff-files", "--name-only", "-z", "--"}, chunk...)...)
+		if err != nil {
+			return err
+		}
+		dirty := git.Fields(out)
+		for _, p := range chunk {
+			if e := in.at[p]; slices.Contains(dirty, p) || e.AssumeValid || e.SkipWorktree {
+				in.refuse(p, "it has changes that are not committed")
+			}
 		}
 	}
 	return nil

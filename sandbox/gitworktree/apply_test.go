@@ -40,7 +40,7 @@ func newPlan(t *testing.T, r *oracle.Repo, base string, edit func(w *oracle.Repo
 	at.Git("-c", "core.sparseCheckout=false", "read-tree", "-m", "-u", "HEAD")
 	edit(at)
 	at.Git("add", "-A", "-f")
-	at.Git("commit", "-q", "--no-verify", "-m", "plan")
+	at.Git("commit", "-q", "--no-verify", "--allow-empty", "-m", "plan")
 	p := &plan{t: t, s: gitworktree.New(), r: r, ref: at.Git("rev-parse", "HEAD"), journal: t.TempDir()}
 	r.Git("worktree", "remove", "-f", at.Dir)
 	p.s.Git.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
@@ -107,7 +107,7 @@ func (p *plan) mustApply() agents.ResourceResult {
 func (p *plan) clean() {
 	p.t.Helper()
 	for _, line := range oracle.Digest(p.t, p.r.Dir) {
-		if strings.Contains(line, "agents-") || strings.Contains(line, "index.lock") || strings.Contains(line, "MERGE_HEAD") {
+		if strings.Contains(line, "agents-") || strings.Contains(line, "index.lock") {
 			p.t.Errorf("left behind: %s", line)
 		}
 	}
@@ -157,18 +157,14 @@ func (p *plan) mustRefuse(paths ...string) error {
 }
 
 // state is what an undo must give back: the work tree to the byte, every
-// index entry with its flags, HEAD and the branches.
+// index entry with its flags, intents to add, HEAD and the branches.
 func state(t *testing.T, r *oracle.Repo) []string {
 	t.Helper()
 	lines := oracle.Digest(t, r.Dir, ".git")
-	for line := range strings.Lines(r.Git("ls-files", "--stage", "-v", "--debug")) {
-		if trimmed := strings.TrimSpace(line); !strings.HasPrefix(line, "  ") || strings.Contains(trimmed, "flags:") {
-			if _, flags, ok := strings.Cut(trimmed, "flags: "); ok {
-				trimmed = "flags " + flags
-			}
-			lines = append(lines, "index "+trimmed)
-		}
+	for line := range strings.Lines(r.Git("ls-files", "--stage", "-v")) {
+		lines = append(lines, "index "+line)
 	}
+	lines = append(lines, "status "+r.Git("--no-optional-locks", "status", "--porcelain=v2", "-uno"))
 	head, _ := r.Try("symbolic-ref", "HEAD")
 	return append(lines, "head "+head, r.Git("for-each-ref"), r.Git("rev-parse", "HEAD"))
 }

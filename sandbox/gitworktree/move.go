@@ -223,22 +223,21 @@ func (m *transition) lookAgain(ctx context.Context) error {
 func (m *transition) check(ctx context.Context) error {
 	repo := m.repo()
 	repo.IndexFile = m.indexCopy()
-	_, err := repo.Do(ctx, git.Call{Args: []string{"update-index", "-q", "--refresh"}, OK: []int{1}, Writes: true})
-	if err != nil {
-		return fmt.Errorf("look at the index: %w", err)
-	}
-	steps, refused, err := inspect(ctx, m.t, repo, m.t.tip, m.changes)
+	steps, refused, err := inspect(ctx, m.t, repo, m.t.tip, m.changes, m.past.written())
 	if err != nil {
 		return err
 	}
 	m.steps = steps
 	if m.past != nil && len(refused) == 0 {
-		refused = m.past.changed(steps)
+		refused = m.past.compare(steps)
 	}
 	if len(refused) > 0 {
 		return &refusedError{refused}
 	}
 	if err := m.findOutside(ctx, repo); err != nil {
+		return err
+	}
+	if err := m.refresh(ctx, repo); err != nil {
 		return err
 	}
 	_, err = repo.Do(ctx, git.Call{Args: []string{"read-tree", "-n", "-m", "-u", m.t.tip, m.to}})

@@ -145,6 +145,9 @@ func (m *transition) moveIndex(ctx context.Context) error {
 	if _, err := repo.Write(ctx, "read-tree", "-i", "-m", m.t.tip, m.to); err != nil {
 		return err
 	}
+	if err := refreshIndex(ctx, repo); err != nil {
+		return err
+	}
 	var skip, assume []string
 	for _, p := range m.intent.Paths {
 		flags := p.Flags
@@ -164,11 +167,36 @@ func (m *transition) moveIndex(ctx context.Context) error {
 	if err := mark(ctx, repo, "--skip-worktree", skip); err != nil {
 		return err
 	}
-	if err := mark(ctx, repo, "--assume-unchanged", assume); err != nil {
+	return mark(ctx, repo, "--assume-unchanged", assume)
+}
+
+// refresh has git look at the files again, in the copy of the index: at those,
+// too, that the user told it not to look at, since they are about to change.
+func (m *transition) refresh(ctx context.Context, repo git.Repo) error {
+	var skip, assume []string
+	for _, s := range m.steps {
+		if s.flags.Skip && !s.indexOnly {
+			skip = append(skip, s.Path)
+		}
+		if s.flags.Assume {
+			assume = append(assume, s.Path)
+		}
+	}
+	if err := mark(ctx, repo, "--no-skip-worktree", skip); err != nil {
 		return err
 	}
+	if err := mark(ctx, repo, "--no-assume-unchanged", assume); err != nil {
+		return err
+	}
+	return refreshIndex(ctx, repo)
+}
+
+func refreshIndex(ctx context.Context, repo git.Repo) error {
 	_, err := repo.Do(ctx, git.Call{Args: []string{"update-index", "-q", "--refresh"}, OK: []int{1}, Writes: true})
-	return err
+	if err != nil {
+		return fmt.Errorf("look at the index: %w", err)
+	}
+	return nil
 }
 
 func mark(ctx context.Context, repo git.Repo, flag string, paths []string) error {

@@ -88,6 +88,9 @@ func settle(ctx context.Context, run *git.Runner, ws sandbox.Workspace, dir stri
 	if err != nil {
 		return nil, err
 	}
+	if !j.begun {
+		return j, removeUnpublished(dir)
+	}
 	m := j.transition(dir)
 	if j.state != "" {
 		return j, m.clean()
@@ -110,6 +113,15 @@ func settle(ctx context.Context, run *git.Runner, ws sandbox.Workspace, dir stri
 	}
 	j.state = agents.ApplyReverted
 	return j, m.takeBack()
+}
+
+// removeUnpublished removes what a kill left of writing begin.json.
+func removeUnpublished(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, beginFile+".tmp-*"))
+	for _, name := range left {
+		err = errors.Join(err, fsx.Remove(name))
+	}
+	return err
 }
 
 // transition is what a journal says about the move that it describes.

@@ -83,16 +83,18 @@ type past struct {
 	files   map[string]savedFile
 	newRaw  map[string]string     // the bytes that the apply wrote
 	flags   map[string]indexFlags // marks that the index entries had
+	absent  map[string]bool       // paths that were in the index alone
 	dirBits map[string]fs.FileMode
 }
 
 func newPast(j *journal, journalDir string) *past {
 	p := &past{
 		dir: filepath.Join(journalDir, beforeDir), files: map[string]savedFile{}, newRaw: map[string]string{},
-		flags: map[string]indexFlags{}, dirBits: map[string]fs.FileMode{},
+		flags: map[string]indexFlags{}, absent: map[string]bool{}, dirBits: map[string]fs.FileMode{},
 	}
 	for _, i := range j.intent.Paths {
 		p.flags[string(i.Path)] = i.Flags
+		p.absent[string(i.Path)] = i.IndexOnly && i.OldMode != git.ModeNone && i.OldMode != git.ModeGitlink
 		if i.NewRaw != "" {
 			p.newRaw[string(i.Path)] = i.NewRaw
 		}
@@ -106,16 +108,29 @@ func newPast(j *journal, journalDir string) *past {
 	return p
 }
 
-// changed lists the paths whose bytes are not those that the apply wrote,
-// although they may be the same to git.
-func (p *past) changed(steps []step) []agents.PathReason {
+// compare lists the paths whose bytes are not those that the apply wrote,
+// although they may be the same to git, and keeps paths in the index alone
+// that were there alone before.
+func (p *past) compare(steps []step) []agents.PathReason {
 	var all []agents.PathReason
-	for _, s := range steps {
+	for i := range steps {
+		s := &steps[i]
 		if want := p.newRaw[s.Path]; want != "" && s.raw != "" && s.raw != want {
 			all = append(all, agents.PathReason{Path: s.Path, Reason: "it was changed since the apply"})
 		}
+		if s.OldMode == git.ModeNone && p.absent[s.Path] {
+			s.indexOnly = true
+		}
 	}
 	return all
+}
+
+// written is the raw bytes that the apply wrote.
+func (p *past) written() map[string]string {
+	if p == nil {
+		return nil
+	}
+	return p.newRaw
 }
 
 // has reports whether there is a before-image of a path.
