@@ -103,7 +103,8 @@ func (st *Stage) Publish(ctx context.Context, m Manifest) error {
 	if err := st.publish(ctx, m); err != nil {
 		return fmt.Errorf("publish checkpoint %s: %w", clip(m.CheckpointID), noSpace(err))
 	}
-	return st.end()
+	_ = st.end() // the payload counts; a lock file that could not go is found by Sweep
+	return nil
 }
 
 func (st *Stage) publish(ctx context.Context, m Manifest) error {
@@ -130,11 +131,16 @@ func (st *Stage) publish(ctx context.Context, m Manifest) error {
 	if _, err := os.Lstat(to); err == nil {
 		return agents.ErrExists
 	}
-	err = fsx.PublishRename(st.dir, to)
-	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
-		return fmt.Errorf("%w: %w", err, agents.ErrExists)
+	if err := fsx.Rename(st.dir, to); err != nil {
+		if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
+			err = fmt.Errorf("%w: %w", err, agents.ErrExists)
+		}
+		return err
 	}
-	return err
+	if err := fsx.SyncDir(filepath.Dir(to)); err != nil {
+		return errors.Join(err, fsx.Rename(to, st.dir)) // what is not durable does not count
+	}
+	return nil
 }
 
 // Discard drops the payload. After Publish, or a second time, it does nothing.

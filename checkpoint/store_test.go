@@ -380,7 +380,7 @@ func TestWritable(t *testing.T) {
 	}
 }
 
-// dirSandbox is a directory that is copied whole.
+// dirSandbox is a directory with one file.
 type dirSandbox struct {
 	id, resource, dir string
 	fail              error
@@ -390,20 +390,18 @@ func (d *dirSandbox) SandboxID() string  { return d.id }
 func (d *dirSandbox) ResourceID() string { return d.resource }
 func (d *dirSandbox) BaseRef() string    { return "" }
 
-func (d *dirSandbox) Capture(ctx context.Context, _, dir, _ string) (string, int64, error) {
+func (d *dirSandbox) Capture(_ context.Context, _, dir, _ string) (string, int64, error) {
 	if d.fail != nil {
 		return "", 0, d.fail
 	}
-	report, err := fsx.CopyTree(ctx, d.dir, filepath.Join(dir, "files"))
-	return "copy", report.Bytes, err
+	return "copy", 7, fsx.CopyFile(filepath.Join(d.dir, "f"), filepath.Join(dir, "f"))
 }
 
-func (d *dirSandbox) Restore(ctx context.Context, _, dir, _ string) error {
-	if err := fsx.RemoveAll(d.dir); err != nil {
+func (d *dirSandbox) Restore(_ context.Context, _, dir, _ string) error {
+	if err := fsx.Remove(filepath.Join(d.dir, "f")); err != nil {
 		return err
 	}
-	_, err := fsx.CopyTree(ctx, filepath.Join(dir, "files"), d.dir)
-	return err
+	return fsx.CopyFile(filepath.Join(dir, "f"), filepath.Join(d.dir, "f"))
 }
 
 func newDirSandbox(t testing.TB) *dirSandbox {
@@ -467,7 +465,7 @@ func TestManagerLifecycle(t *testing.T) {
 	if got := box.get(t); got != "after" {
 		t.Errorf("a refused rollback changed the file to %q", got)
 	}
-	must(t, os.WriteFile(filepath.Join(cp2.SnapshotPath, "files", "f"), []byte("bad"), 0o644))
+	must(t, os.WriteFile(filepath.Join(cp2.SnapshotPath, "f"), []byte("bad"), 0o644))
 	if err := m.RollbackTo(t.Context(), cp2); !errors.Is(err, agents.ErrDamaged) {
 		t.Errorf("rollback to a damaged checkpoint: %v, want ErrDamaged", err)
 	}
