@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	agents "github.com/cleveragents/agents"
 )
@@ -142,13 +143,17 @@ func byContent(path string) (agents.ResourceType, string, error) {
 	return agents.TypeDirectory, abs, refuseBelowRoot(abs)
 }
 
+// existing returns the absolute spelling of a path and what is there.
 func existing(path string) (string, fs.FileInfo, error) {
+	if strings.ContainsRune(path, 0) {
+		return "", nil, fmt.Errorf("path %q: %w", path, agents.ErrInvalid)
+	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", nil, err
 	}
 	fi, err := os.Stat(abs)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return "", nil, fmt.Errorf("path %s: %w", abs, agents.ErrNotFound)
 	}
 	return abs, fi, err

@@ -13,8 +13,10 @@ import (
 	"github.com/cleveragents/agents/internal/config"
 	"github.com/cleveragents/agents/metastore"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/gitworktree"
 	"github.com/cleveragents/agents/sandbox/none"
 	"github.com/cleveragents/agents/tool"
+	"github.com/cleveragents/agents/tool/builtin"
 )
 
 // session is everything that a command works with.
@@ -72,7 +74,7 @@ func (a *app) wire(ctx context.Context) (*session, error) {
 	if s.strategies, err = strategies(); err != nil {
 		return nil, err
 	}
-	if s.tools, err = tool.NewRegistry(); err != nil {
+	if s.tools, err = tool.NewRegistry(builtin.All()...); err != nil {
 		return nil, err
 	}
 	if s.store, err = metastore.Open(ctx, databaseFile(conf.DataDir), metastore.Options{}); err != nil {
@@ -97,12 +99,12 @@ func (a *app) payloads(s *session) (*checkpoint.Store, error) {
 	if !s.settings.Checkpoints {
 		return nil, nil
 	}
-	return nil, nil
+	return checkpoint.Open(s.config.CheckpointDir())
 }
 
 // strategies are those of this build.
 func strategies() (*sandbox.Registry, error) {
-	return sandbox.NewRegistry(none.New())
+	return sandbox.NewRegistry(gitworktree.New(), none.New())
 }
 
 func (s *session) close() {
