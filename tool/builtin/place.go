@@ -49,8 +49,14 @@ type spot struct {
 // at finds where a path leads, with every link followed.
 func (p *place) at(given string) (spot, error) { return p.find(given, p.root.Resolve) }
 
-// itself finds where a path lies: a link at its end is the thing meant.
-func (p *place) itself(given string) (spot, error) { return p.find(given, p.root.Place) }
+// itself finds where a path lies: a link at its end is the thing meant, unless
+// a slash follows it.
+func (p *place) itself(given string) (spot, error) {
+	if strings.HasSuffix(given, "/") {
+		return p.at(given)
+	}
+	return p.find(given, p.root.Place)
+}
 
 // target is at for a path that will be written.
 func (p *place) target(given string) (spot, error) {
