@@ -53,7 +53,7 @@ func digestRepository(t testing.TB, r agents.Resource) string {
 	skip := append(oracle.Placeholder(), ".git/objects", ".git/worktrees")
 	lines := oracle.Digest(t, r.Location, skip...)
 	repo := oracle.At(t, r.Location)
-	return strings.Join(append(lines, repo.Git("rev-list", "--objects", "--exclude=refs/heads/cleveragents/*", "--all")), "\n")
+	return strings.Join(append(lines, repo.Git("rev-list", "--objects", "--single-worktree", "--exclude=refs/heads/cleveragents/*", "--all")), "\n")
 }
 
 // marksIn lists branches, entries of worktrees and logs of a plan.
