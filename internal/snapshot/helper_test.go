@@ -4,7 +4,7 @@ package snapshot_test
 
 import (
 	"bytes"
-	"context"
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"os"
@@ -207,6 +207,9 @@ func describe(path string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if len(b) > 200 {
+			b = fmt.Appendf(nil, "%d bytes %x", len(b), sha256.Sum256(b))
+		}
 		s += fmt.Sprintf(" %q", b)
 	case fi.Mode()&fs.ModeSymlink != 0:
 		target, err := os.Readlink(path)
@@ -271,5 +274,3 @@ func clipLine(s string) string {
 	}
 	return s
 }
-
-var _ = context.Background

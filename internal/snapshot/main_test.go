@@ -1,0 +1,15 @@
+package snapshot_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	if f := flag.Lookup("rapid.checks"); f != nil {
+		_ = f.Value.Set("25") // -rapid.checks asks for more
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
