@@ -105,12 +105,10 @@ func createFile(path string) error {
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return nil
-	case errors.Is(err, fs.ErrPermission):
-		return notWritable(path, err)
 	case err != nil:
-		return err
+		return notWritable(path, err)
 	}
-	return errors.Join(f.Close(), fsx.SyncDir(filepath.Dir(path)))
+	return explain(path, errors.Join(f.Close(), fsx.SyncDir(filepath.Dir(path))))
 }
 
 // migrateFile runs every migration after from in one transaction.

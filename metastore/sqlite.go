@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -202,6 +203,9 @@ func isDangling(err error) bool {
 // explain gives a driver's error its class and, where there is something to
 // do, a hint. It leaves other errors alone.
 func explain(path string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return noSpace(path, err)
+	}
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
 		return err
@@ -210,11 +214,14 @@ func explain(path string, err error) error {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		return damaged(path, err)
 	case sqlite3.SQLITE_IOERR:
-		if e.Code() == sqlite3.SQLITE_IOERR_SHORT_READ {
+		switch e.Code() {
+		case sqlite3.SQLITE_IOERR_SHORT_READ:
 			return damaged(path, err)
+		case sqlite3.SQLITE_IOERR_SHMSIZE: // no room for the index of the log
+			return noSpace(path, err)
 		}
 	case sqlite3.SQLITE_FULL:
-		return fmt.Errorf("%w: %w", agents.ErrNoSpace, err)
+		return noSpace(path, err)
 	case sqlite3.SQLITE_BUSY:
 		return agents.WithHint(fmt.Errorf("database %s: %w: %w", path, agents.ErrLocked, err),
 			"another process has been writing for more than %d seconds; try again when it has ended", busyTimeout/1000)
@@ -229,7 +236,15 @@ func damaged(path string, cause error) error {
 		"put %s and its -wal file aside and bring back a copy; sandboxes and checkpoints lie in the folders beside it and are not touched", path)
 }
 
+func noSpace(path string, cause error) error {
+	return agents.WithHint(fmt.Errorf("database %s: %w: %w", path, agents.ErrNoSpace, cause),
+		"make room on the file system of %s; nothing was stored by halves", filepath.Dir(path))
+}
+
 func notWritable(path string, cause error) error {
+	if errors.Is(cause, syscall.ENOSPC) {
+		return noSpace(path, cause)
+	}
 	return agents.WithHint(fmt.Errorf("database %s cannot be written: %w", path, cause),
 		"make the directory %s and the files in it writable, or choose another one with --data-dir", filepath.Dir(path))
 }

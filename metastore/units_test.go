@@ -49,10 +49,10 @@ func unit(tx *metastore.Tx, i int) error {
 	return tx.Events().Append(&agents.Event{PlanID: p.ID, Kind: "plan.created"})
 }
 
-// classify names the error's class on standard error's last line.
+// classify puts the error's class before its text.
 func classify(err error) error {
 	if errors.Is(err, agents.ErrNoSpace) {
-		return fmt.Errorf("no space: %w", err)
+		return fmt.Errorf("class: no space: %w", err)
 	}
 	return err
 }
