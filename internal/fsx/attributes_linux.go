@@ -55,3 +55,36 @@ func SyncFS(dir string) error {
 	}
 	return nil
 }
+
+// Attributes are what a directory had before it was changed.
+type Attributes struct {
+	UID, GID int
+	Perm     fs.FileMode
+	Set      map[string]string // extended attributes to set …
+	Remove   []string          // … and to remove
+}
+
+// UndoAttributes gives path back what it had. It counts as the undoing of an
+// effect, which a full disk does not stop, and may be repeated.
+func UndoAttributes(path string, a Attributes) error {
+	if err := failpoint.Hit("fsx.undo", path); err != nil {
+		return err
+	}
+	if err := os.Lchown(path, a.UID, a.GID); err != nil {
+		return err
+	}
+	if err := os.Chmod(path, a.Perm); err != nil {
+		return err
+	}
+	for _, name := range a.Remove {
+		if err := xattr.LRemove(path, name); err != nil && !errors.Is(err, xattr.ENOATTR) {
+			return err
+		}
+	}
+	for name, value := range a.Set {
+		if err := xattr.LSet(path, name, []byte(value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -350,32 +350,48 @@ func (r *restorer) dress(path string, to, from item) error {
 
 // setXattrs changes the recorded attributes of a path.
 func setXattrs(path, from, to string) error {
+	set, remove, err := xattrChanges(from, to)
+	if err != nil {
+		return err
+	}
+	for _, name := range remove {
+		if err := fsx.RemoveXattr(path, name); err != nil {
+			return err
+		}
+	}
+	for name, value := range set {
+		if err := fsx.SetXattr(path, name, []byte(value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// xattrChanges says what makes one set of attributes another.
+func xattrChanges(from, to string) (set map[string]string, remove []string, err error) {
 	if from == to {
-		return nil
+		return nil, nil, nil
 	}
 	have, err := decodeXattrs(from)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	want, err := decodeXattrs(to)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
+	set = map[string]string{}
 	for name := range have {
 		if _, ok := want[name]; !ok {
-			if err := fsx.RemoveXattr(path, name); err != nil {
-				return err
-			}
+			remove = append(remove, name)
 		}
 	}
 	for name, value := range want {
 		if old, ok := have[name]; !ok || old != value {
-			if err := fsx.SetXattr(path, name, []byte(value)); err != nil {
-				return err
-			}
+			set[name] = value
 		}
 	}
-	return nil
+	return set, remove, nil
 }
 
 func (r *restorer) rootIndex(name string) int {
@@ -546,22 +562,45 @@ type dirChange struct {
 	Xattr, OldXattr string
 }
 
-func (d dirChange) set(perm uint32, own [2]uint32, from, to string) error {
+// check makes sure that the directory is still one.
+func (d dirChange) check() error {
+	fi, err := os.Lstat(string(d.Path))
+	if err == nil && !fi.IsDir() {
+		err = fmt.Errorf("%s is no directory any more: %w", d.Path, agents.ErrConflict)
+	}
+	return err
+}
+
+func (d dirChange) apply() error {
+	if err := d.check(); err != nil {
+		return err
+	}
 	path := string(d.Path)
-	fi, err := os.Lstat(path)
+	if d.Owner != d.OldOwner {
+		if err := fsx.Lchown(path, int(d.Owner[0]), int(d.Owner[1])); err != nil {
+			return err
+		}
+		if err := fsx.Chmod(path, fileMode(0, d.Perm)); err != nil {
+			return err
+		}
+	}
+	return setXattrs(path, d.OldXattr, d.Xattr)
+}
+
+// revert undoes apply, also where that did nothing or a part.
+func (d dirChange) revert() error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	have, err := pathXattrs(string(d.Path))
 	if err != nil {
 		return err
 	}
-	if !fi.IsDir() {
-		return fmt.Errorf("%s is no directory any more: %w", path, agents.ErrConflict)
-	}
-	if err := fsx.Lchown(path, int(own[0]), int(own[1])); err != nil {
+	old := fsx.Attributes{UID: int(d.OldOwner[0]), GID: int(d.OldOwner[1]), Perm: fileMode(0, d.OldPerm)}
+	if old.Set, old.Remove, err = xattrChanges(have, d.OldXattr); err != nil {
 		return err
 	}
-	if err := fsx.Chmod(path, fileMode(0, perm)); err != nil {
-		return err
-	}
-	return setXattrs(path, from, to)
+	return fsx.UndoAttributes(string(d.Path), old)
 }
 
 // intent is what Recover must know beside the move's own journal.
@@ -594,22 +633,17 @@ func (in intent) write(journal string) error {
 
 func (in intent) apply() error {
 	for _, d := range in.Dirs {
-		if err := d.set(d.Perm, d.Owner, d.OldXattr, d.Xattr); err != nil {
+		if err := d.apply(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// revert undoes apply, also where that did nothing or a part.
 func (in intent) revert() error {
 	var errs []error
 	for _, d := range in.Dirs {
-		have := d.Xattr
-		if now, err := pathXattrs(string(d.Path)); err == nil {
-			have = now
-		}
-		errs = append(errs, d.set(d.OldPerm, d.OldOwner, have, d.OldXattr))
+		errs = append(errs, d.revert())
 	}
 	return errors.Join(errs...)
 }

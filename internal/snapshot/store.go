@@ -130,6 +130,17 @@ func (s *Store) lock(ctx context.Context) (*fsx.Lock, error) {
 // sweep removes what a killed process left unfinished, and looks for packs
 // that came or went. The caller holds the lock.
 func (s *Store) sweep() error {
+	top, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range top {
+		if strings.HasPrefix(e.Name(), tmpRef) {
+			if err := fsx.Remove(filepath.Join(s.dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
 	entries, err := os.ReadDir(s.packDir())
 	if err != nil {
 		return err
@@ -355,11 +366,24 @@ func (s *Store) Hold(name, ref string) error {
 	if _, err := s.f.parse(ref); err != nil {
 		return err
 	}
-	if err := fsx.Publish(path, []byte(ref+"\n"), 0o600); err != nil {
+	// git takes every file below refs for a ref: the unfinished one is elsewhere.
+	tmp := filepath.Join(s.dir, fmt.Sprintf("%s%d", tmpRef, os.Getpid()))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := removeIfThere(tmp); err != nil {
 		return fmt.Errorf("hold %s: %w", name, err)
+	}
+	if err := fsx.WriteFile(tmp, []byte(ref+"\n"), 0o600); err != nil {
+		return errors.Join(fmt.Errorf("hold %s: %w", name, err), removeIfThere(tmp))
+	}
+	if err := fsx.PublishRename(tmp, path); err != nil {
+		return errors.Join(fmt.Errorf("hold %s: %w", name, err), removeIfThere(tmp))
 	}
 	return nil
 }
+
+// tmpRef begins the names of unfinished refs, in the store's own folder.
+const tmpRef = "tmp_ref_"
 
 // Release removes refs/checkpoints/<name>; one that is not there is no error.
 func (s *Store) Release(name string) error {
@@ -376,12 +400,11 @@ func (s *Store) Release(name string) error {
 	return nil
 }
 
-// refPath refuses what git would not take as the last component of a ref, and
-// what the names of unfinished files look like.
+// refPath refuses what git would not take as the last component of a ref.
 func (s *Store) refPath(name string) (string, error) {
 	bad := name == "" || len(name) > 200 || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") ||
 		strings.HasSuffix(name, ".") || strings.HasSuffix(name, ".lock") ||
-		strings.Contains(name, "..") || strings.Contains(name, "@{") || strings.Contains(name, ".tmp-")
+		strings.Contains(name, "..") || strings.Contains(name, "@{")
 	for _, c := range []byte(name) {
 		bad = bad || c <= ' ' || c >= 0x7f || strings.IndexByte(`~^:?*[\/`, c) >= 0
 	}
@@ -401,9 +424,6 @@ func (s *Store) Held() (map[string]string, error) {
 	}
 	held := map[string]string{}
 	for _, e := range entries {
-		if strings.Contains(e.Name(), ".tmp-") {
-			continue // left by a killed Hold
-		}
 		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
 			return nil, fmt.Errorf("list held states: %w", err)
