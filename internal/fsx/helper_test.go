@@ -81,9 +81,7 @@ func read(t testing.TB, root string) (plain, string) {
 		n := node{kind: id.Kind, mode: fs.FileMode(id.Mode)}
 		switch id.Kind {
 		case fsx.KindFile:
-			b, err := os.ReadFile(path)
-			must(t, err)
-			n.content = string(b)
+			n.content = content(t, path, id)
 		case fsx.KindSymlink:
 			n.content, n.mode = string(id.Target), 0
 		}
@@ -94,6 +92,18 @@ func read(t testing.TB, root string) (plain, string) {
 		return nil
 	}))
 	return p, strings.Join(listing, "\n")
+}
+
+// content reads a file, also one that its owner may not read.
+func content(t testing.TB, path string, id fsx.Identity) string {
+	t.Helper()
+	if id.Mode&0o400 == 0 {
+		must(t, os.Chmod(path, 0o600))
+		defer func() { must(t, os.Chmod(path, fs.FileMode(id.Mode))) }()
+	}
+	b, err := os.ReadFile(path)
+	must(t, err)
+	return string(b)
 }
 
 // ops returns what turns from into to below root, with new contents staged in
@@ -156,6 +166,19 @@ func (b bench) prepare(t testing.TB, from, to plain) *fsx.Move {
 	m, err := fsx.PrepareMove(b.journal, []string{b.root}, b.hold, ops(t, b.root, b.stage, from, to))
 	must(t, err)
 	return m
+}
+
+// memoryDir is a folder for many attempts, in memory where there is such a file
+// system, since each attempt syncs a lot.
+func memoryDir(t testing.TB) string {
+	t.Helper()
+	base, err := os.MkdirTemp("/dev/shm", "fsx-test-")
+	if err != nil {
+		base, err = os.MkdirTemp("", "fsx-test-")
+	}
+	must(t, err)
+	t.Cleanup(func() { fsx.RemoveAll(base) })
+	return base
 }
 
 func must(t testing.TB, err error) {

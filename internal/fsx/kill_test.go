@@ -222,19 +222,6 @@ func shared(t *testing.T, exe string) string {
 	return to
 }
 
-// killDir is a folder for many attempts, in memory where there is such a file
-// system, since each attempt syncs a lot.
-func killDir(t *testing.T) string {
-	t.Helper()
-	base, err := os.MkdirTemp("/dev/shm", "fsx-kill-")
-	if err != nil {
-		base, err = os.MkdirTemp("", "fsx-kill-")
-	}
-	must(t, err)
-	t.Cleanup(func() { fsx.RemoveAll(base) })
-	return base
-}
-
 // eachUser runs fn as the user of the test and, where that is root, as nobody.
 func eachUser(t *testing.T, fn func(t *testing.T, cred *syscall.Credential)) {
 	t.Run("same user", func(t *testing.T) { fn(t, nil) })
@@ -245,7 +232,7 @@ func eachUser(t *testing.T, fn func(t *testing.T, cred *syscall.Credential)) {
 
 // eachEffect runs the child once for each of its effects.
 func eachEffect(t *testing.T, cred *syscall.Credential, what, how string, check func(t *testing.T, a *attempt, code int)) {
-	base := killDir(t)
+	base := memoryDir(t)
 	for n := 1; ; n++ {
 		a := newAttempt(t, base, cred)
 		code, hits := a.run(t, what, fmt.Sprintf("%d:%s", n, how))
@@ -288,7 +275,7 @@ func TestMoveUndoKilledAnywhere(t *testing.T) {
 
 // TestMoveRecoveryKilledAnywhere kills the recovery of a killed move.
 func TestMoveRecoveryKilledAnywhere(t *testing.T) {
-	base := killDir(t)
+	base := memoryDir(t)
 	_, hits := newAttempt(t, base, nil).run(t, "move", "")
 	for _, first := range []int{hits / 3, hits / 2, hits * 3 / 4} {
 		for n := 1; ; n++ {

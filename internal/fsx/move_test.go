@@ -147,8 +147,7 @@ func genTree(t *rapid.T, label string) plain {
 }
 
 func TestMoveRandomTrees(t *testing.T) {
-	base := t.TempDir()
-	t.Cleanup(func() { fsx.RemoveAll(base) })
+	base := memoryDir(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		at, err := os.MkdirTemp(base, "")
 		must(t, err)

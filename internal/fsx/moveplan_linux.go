@@ -90,7 +90,7 @@ func (p *movePlan) add(op *Op) error {
 	switch {
 	case op.Root < 0 || op.Root >= len(p.m.roots):
 		why = "no such root"
-	case at.path == "" && op.Path != ".", strings.ContainsRune(op.Path, 0), !filepath.IsLocal(op.Path), filepath.Clean(op.Path) != op.Path:
+	case at.path == "" && op.Path != ".", op.Path == "." && !op.Dir, strings.ContainsRune(op.Path, 0), !filepath.IsLocal(op.Path), filepath.Clean(op.Path) != op.Path:
 		why = "not a clean path below the root"
 	case op.Keep && (op.Staged != "" || op.Dir), op.Keep && op.Before.Kind != KindFile:
 		why = "Keep is for a file that is there, alone"

@@ -24,6 +24,7 @@ type fence struct {
 func newFence(t testing.TB) fence {
 	t.Helper()
 	base := t.TempDir()
+	t.Cleanup(func() { fsx.RemoveAll(base) })
 	f := fence{dir: filepath.Join(base, "sb-1"), outside: filepath.Join(base, "outside")}
 	for _, d := range []string{f.dir, f.outside, f.dir + "0", f.dir + "/d", f.dir + "/ro"} {
 		must(t, os.Mkdir(d, 0o755))
