@@ -202,6 +202,11 @@ func (b *box) restore(ctx context.Context, req sandbox.RestoreRequest) (sandbox.
 	if err := b.seed(ctx, r); err != nil {
 		return sandbox.Restored{}, err
 	}
+	if !req.DryRun {
+		if err := b.knowBase(origin.base, origin.uncommitted); err != nil {
+			return sandbox.Restored{}, err
+		}
+	}
 	done, err := r.tracker.Restore(ctx, ref, snapshot.RestoreOptions{
 		Stage: b.stageDir(), Journal: b.private("move"), DryRun: req.DryRun, Parent: b.rec.BaseState})
 	if err != nil {
@@ -211,18 +216,25 @@ func (b *box) restore(ctx context.Context, req sandbox.RestoreRequest) (sandbox.
 	if req.DryRun {
 		return out, nil
 	}
-	return out, b.afterRestore(origin)
+	return out, b.repair()
 }
 
 // stageDir is where new contents are made: beside the sandbox, on its file system.
 func (b *box) stageDir() string { return b.private("stage") }
 
-// recoverMove ends a restore that was killed.
+// recoverMove ends a restore or an update that was killed.
 func (b *box) recoverMove(ctx context.Context) error {
+	if err := b.recoverUpdate(); err != nil {
+		return err
+	}
 	if !exists(b.private("move")) {
 		return nil
 	}
-	return snapshot.Recover(ctx, b.private("move"))
+	if err := snapshot.Recover(ctx, b.private("move")); err != nil {
+		return err
+	}
+	b.settleBase()
+	return nil
 }
 
 func (b *box) filesOf(list []agents.RestoredPath) []agents.RestoredPath {
@@ -263,19 +275,6 @@ func (b *box) originOf(ctx context.Context, objects, ref string) (origin, error)
 		return origin{}, fmt.Errorf("state %s names no base commit: %w", ref, agents.ErrDamaged)
 	}
 	return o, nil
-}
-
-// afterRestore makes the restored git state this sandbox's own, and takes over
-// the base that it belongs to.
-func (b *box) afterRestore(o origin) error {
-	if err := b.repair(); err != nil {
-		return err
-	}
-	if o.base == b.rec.Base && o.uncommitted == b.rec.Uncommitted {
-		return nil
-	}
-	b.rec.Base, b.rec.Uncommitted = o.base, o.uncommitted
-	return b.save()
 }
 
 // Prepare repairs what a command or an outsider may have broken around the

@@ -167,6 +167,7 @@ func (b *box) build(ctx context.Context, req sandbox.CreateRequest) error {
 		return err
 	}
 	b.rec.Ready = true
+	b.rec.Bases = map[string]string{b.rec.Base: b.rec.Uncommitted}
 	b.ws.Metadata = b.rec.metadata()
 	return b.save()
 }

@@ -179,4 +179,3 @@ func mustContain(t *testing.T, err error, parts ...string) {
 		}
 	}
 }
-

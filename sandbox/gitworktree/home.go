@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	agents "github.com/cleveragents/agents"
@@ -19,7 +20,7 @@ func (b *box) sendHome(ctx context.Context, commit string) error {
 	if commit == b.rec.Tip {
 		return nil
 	}
-	if err := b.copyObjects(ctx, commit); err != nil {
+	if err := b.copyObjects(ctx, commit, []string{b.rec.Base, b.rec.Start}, b.user()); err != nil {
 		return err
 	}
 	err := b.moveBranch(ctx, b.rec.Tip, commit)
@@ -34,20 +35,23 @@ func (b *box) sendHome(ctx context.Context, commit string) error {
 // git's own fetch does.
 const unpackBelow = 100
 
-// copyObjects writes the objects that commit has and the base has not into
-// the user's store. git checks each one on arrival. Killed in the middle it
-// leaves objects that nothing names, which gc removes.
-func (b *box) copyObjects(ctx context.Context, commit string) error {
+// copyObjects writes the objects that commit has and the commits of have do
+// not into another store. git checks each one on arrival. Killed in the middle
+// it leaves objects that nothing names, which gc removes.
+func (b *box) copyObjects(ctx context.Context, commit string, have []string, to git.Repo) error {
+	if slices.Contains(have, commit) {
+		return nil
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, w := io.Pipe()
 	sent := make(chan error, 1)
 	go func() {
-		err := b.packFor(ctx, commit, w)
+		err := b.packFor(ctx, commit, have, w)
 		w.CloseWithError(err)
 		sent <- err
 	}()
-	err := b.receive(ctx, r)
+	err := receive(ctx, r, to)
 	r.CloseWithError(err)
 	if serr := <-sent; serr != nil && !errors.Is(serr, io.ErrClosedPipe) {
 		return serr
@@ -55,20 +59,20 @@ func (b *box) copyObjects(ctx context.Context, commit string) error {
 	return err
 }
 
-func (b *box) packFor(ctx context.Context, commit string, w io.Writer) error {
-	have := []string{commit, "^" + b.rec.Base}
-	if b.rec.Start != b.rec.Base {
-		have = append(have, "^"+b.rec.Start)
+func (b *box) packFor(ctx context.Context, commit string, have []string, w io.Writer) error {
+	revs := commit + "\n"
+	for _, h := range have {
+		revs += "^" + h + "\n"
 	}
 	args := []string{"pack-objects", "--revs", "--stdout", "-q", "--delta-base-offset"}
 	if b.rec.Partial {
 		args = append(args, "--exclude-promisor-objects")
 	}
-	_, err := b.trusted().Do(ctx, git.Call{Args: args, Stdin: strings.NewReader(strings.Join(have, "\n") + "\n"), Stdout: w})
+	_, err := b.trusted().Do(ctx, git.Call{Args: args, Stdin: strings.NewReader(revs), Stdout: w})
 	return err
 }
 
-func (b *box) receive(ctx context.Context, r io.Reader) error {
+func receive(ctx context.Context, r io.Reader, to git.Repo) error {
 	in := bufio.NewReader(r)
 	head, err := in.Peek(12)
 	if err != nil {
@@ -78,6 +82,6 @@ func (b *box) receive(ctx context.Context, r io.Reader) error {
 	if binary.BigEndian.Uint32(head[8:]) < unpackBelow {
 		args = []string{"unpack-objects", "-q"}
 	}
-	_, err = b.user().Feed(ctx, in, args...)
+	_, err = to.Feed(ctx, in, args...)
 	return err
 }

@@ -19,7 +19,7 @@ import (
 // directory, and returns the user's settings.
 func (b *box) makePrivate(ctx context.Context) ([]git.Setting, error) {
 	for _, dir := range []string{"git/refs/heads", "git/refs/tags", "git/objects/info", "git/hooks", "git/info",
-		"git/worktrees/sandbox/info", "trusted/refs", "trusted/objects/info", "trusted/info"} {
+		"git/worktrees/sandbox/info", "states", "trusted/refs", "trusted/objects/info", "trusted/info"} {
 		if err := fsx.MkdirAll(b.private(filepath.FromSlash(dir)), 0o700); err != nil {
 			return nil, err
 		}
@@ -142,6 +142,7 @@ func (b *box) makeRefs(ctx context.Context) error {
 		{b.private("trusted", "packed-refs"), replaced.Bytes()},
 		{b.private("trusted", "given-refs"), packed.Bytes()},
 		{filepath.Join(b.planDir(), filepath.FromSlash(b.rec.Branch)), []byte(b.rec.Start + "\n")},
+		{filepath.Join(b.planDir(), marker), []byte(b.rec.Base + "\n")},
 		{filepath.Join(b.planGitDir(), "HEAD"), []byte("ref: " + b.rec.Branch + "\n")},
 		{filepath.Join(b.planGitDir(), "commondir"), []byte("../..\n")},
 		{filepath.Join(b.planGitDir(), "gitdir"), []byte(filepath.Join(b.rec.Path, ".git") + "\n")},

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -27,7 +29,7 @@ type record struct {
 	Branch    string   `json:"branch"` // refs/heads/cleveragents/plan-…
 	User      userRepo `json:"user"`
 
-	Base        string `json:"base"`         // the commit that changes are counted from
+	Base        string `json:"base"`         // the commit that changes are counted from, unless the marker names another of Bases
 	Start       string `json:"start"`        // what was checked out first: Base, or a commit of an earlier life
 	Before      string `json:"before"`       // what our branch held before Create; "" = it was not there
 	OriginalRef string `json:"original_ref"` // the branch that Apply goes to; "" = the detached head
@@ -39,6 +41,12 @@ type record struct {
 	RawOnly     bool     `json:"raw_only"`    // checkout converts line ends: no file can be taken to equal its blob
 	Included    []string `json:"included"`    // ignored files that were copied in
 	Uncommitted string   `json:"uncommitted"` // the tree that the plan started from, where it is not the base's
+
+	// Bases are all commits that were the base, with the tree of uncommitted
+	// changes that went with each ("" = none). Which one counts is written in
+	// the private common directory (see marker), so that it comes and goes
+	// with the recorded states.
+	Bases map[string]string `json:"bases"`
 }
 
 // userRepo says where the user's repository is.
@@ -89,6 +97,35 @@ func (rec record) save(privateDir string) error {
 		return err
 	}
 	return fsx.Publish(filepath.Join(privateDir, "sandbox.json"), append(b, '\n'), 0o600)
+}
+
+// marker is the file in the private common directory that names the present
+// base. A plan can write there, so it only chooses among the record's Bases.
+const marker = "agents-base"
+
+// settleBase takes over the base that the marker names.
+func (b *box) settleBase() {
+	text, err := readRegular(filepath.Join(b.planDir(), marker))
+	if err != nil {
+		return
+	}
+	id := strings.TrimSpace(string(text))
+	if uncommitted, known := b.rec.Bases[id]; known {
+		b.rec.Base, b.rec.Uncommitted = id, uncommitted
+	}
+}
+
+// knowBase makes a commit one that the marker may name, durably.
+func (b *box) knowBase(base, uncommitted string) error {
+	if known, ok := b.rec.Bases[base]; ok && known == uncommitted {
+		return nil
+	}
+	b.rec.Bases = maps.Clone(b.rec.Bases)
+	if b.rec.Bases == nil {
+		b.rec.Bases = map[string]string{}
+	}
+	b.rec.Bases[base] = uncommitted
+	return b.save()
 }
 
 // save publishes the box's record.

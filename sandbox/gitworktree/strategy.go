@@ -81,7 +81,9 @@ func (s *Strategy) open(ws sandbox.Workspace) (*box, error) {
 	if !rec.Ready {
 		return nil, errHalfMade(ws)
 	}
-	return &box{ws: ws, rec: rec, run: s.runner(ws.Options)}, nil
+	b := &box{ws: ws, rec: rec, run: s.runner(ws.Options)}
+	b.settleBase()
+	return b, nil
 }
 
 // private returns a path in the sandbox's private folder.
