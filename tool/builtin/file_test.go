@@ -274,6 +274,9 @@ func TestFileListAndInfo(t *testing.T) {
 }
 
 func TestFileListIsCapped(t *testing.T) {
+	if fi, err := os.Stat("/dev/shm"); err == nil && fi.IsDir() {
+		t.Setenv("TMPDIR", "/dev/shm") // so many directories take long on a disk
+	}
 	w := newWorld(t)
 	if err := os.Mkdir(filepath.Join(w.sandbox, "many"), 0o755); err != nil {
 		t.Fatal(err)

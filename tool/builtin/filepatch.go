@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha1" // git's own name for content; nothing secret depends on it
 	"crypto/sha256"
@@ -70,6 +71,9 @@ func runFilePatch(ctx context.Context, env tool.Env, in filePatchInput) (tool.Re
 func parsePatch(patch string) ([]*gitdiff.File, error) {
 	if !strings.HasSuffix(patch, "\n") {
 		patch += "\n"
+	}
+	if strings.Contains(patch, "\nGIT binary patch\n") {
+		patch += "\n" // binary content ends with an empty line, which is lost easily
 	}
 	files, _, err := gitdiff.Parse(strings.NewReader(patch))
 	if err != nil {
@@ -556,7 +560,7 @@ func named(data []byte, prefix string) bool {
 // that has exactly its lines; a hunk without old lines fits where it says.
 func applyText(frags []*gitdiff.TextFragment, data []byte, name string) (out []byte, shifted bool, err error) {
 	frags = slices.Clone(frags)
-	slices.SortStableFunc(frags, func(a, b *gitdiff.TextFragment) int { return int(a.OldPosition - b.OldPosition) })
+	slices.SortStableFunc(frags, func(a, b *gitdiff.TextFragment) int { return cmp.Compare(a.OldPosition, b.OldPosition) })
 	lines := splitLines(data)
 	used, shift := 0, 0
 	for i, frag := range frags {
@@ -600,8 +604,12 @@ func nearest(lines [][]byte, old []string, from, want int) (int, bool) {
 	if fits(want) {
 		return want, true
 	}
-	if len(old) == 0 {
+	if len(old) == 0 || last < from {
 		return 0, false
+	}
+	want = min(max(want, from), last) // a patch may name any line
+	if fits(want) {
+		return want, true
 	}
 	for d := 1; want-d >= from || want+d <= last; d++ {
 		if fits(want - d) {
