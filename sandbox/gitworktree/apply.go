@@ -75,7 +75,7 @@ func (a *applying) apply(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("sealed result: %w", err)
 	}
-	q, err := openQuarantine(ctx, filepath.Join(a.ws.PrivateDir, "merge"), t)
+	q, err := openQuarantine(quarantineDir(a.ws), t)
 	if err != nil {
 		return err
 	}
@@ -192,11 +192,7 @@ func (a *applying) commit(ctx context.Context, t target, m merged, sealed string
 	if err != nil {
 		return "", err
 	}
-	settings, err := t.repo.Settings(ctx)
-	if err != nil {
-		return "", err
-	}
-	if git.True(settings, "commit.gpgsign") {
+	if git.True(t.settings, "commit.gpgsign") {
 		a.res.Notices = append(a.res.Notices, "the merge commit is not signed, although commit.gpgSign is set: no signing program is run")
 	}
 	c := git.NewCommit{Tree: m.tree, Parents: []string{t.tip, sealed}, Author: who, Committer: who, When: a.req.When}

@@ -42,18 +42,17 @@ type indexFlags struct {
 
 // inspection finds out whether a work tree and index can be moved.
 type inspection struct {
-	t        target
-	index    git.Repo // t's repository with the index to look at
-	from     string
-	known    map[string]string // ids of raw bytes that are from's, whatever a filter says
-	settings []git.Setting
-	entries  []git.Entry          // the whole index, sorted
-	at       map[string]git.Entry // entries of changed paths
-	changed  map[string]git.Change
-	parents  map[string]string // directory → why nothing can be changed in it, or ""
-	doubts   []int             // steps whose bytes are not the blob's: git's filters decide
-	steps    []step
-	refused  []agents.PathReason
+	t       target
+	index   git.Repo // t's repository with the index to look at
+	from    string
+	known   map[string]string    // ids of raw bytes that are from's, whatever a filter says
+	entries []git.Entry          // the whole index, sorted
+	at      map[string]git.Entry // entries of changed paths
+	changed map[string]git.Change
+	parents map[string]string // directory → why nothing can be changed in it, or ""
+	doubts  []int             // steps whose bytes are not the blob's: git's filters decide
+	steps   []step
+	refused []agents.PathReason
 }
 
 // inspect looks at every path of changes, which lead from commit from to
@@ -86,9 +85,6 @@ func inspect(ctx context.Context, t target, index git.Repo, from string, changes
 }
 
 func (in *inspection) readIndex(ctx context.Context) (err error) {
-	if in.settings, err = in.index.Settings(ctx); err != nil {
-		return err
-	}
 	if in.entries, err = in.index.Index(ctx); err != nil {
 		return err
 	}
@@ -253,7 +249,7 @@ func (in *inspection) lookAtOld(s *step) error {
 		}
 		return nil
 	}
-	if s.flags.Skip && git.True(in.settings, "core.sparsecheckout") {
+	if s.flags.Skip && git.True(in.t.settings, "core.sparsecheckout") {
 		in.refuse(s.Path, "it lies outside the sparse checkout but is there")
 		return nil
 	}
@@ -294,8 +290,8 @@ func (in *inspection) wrongKind(s *step) string {
 }
 
 func (in *inspection) off(key string) bool {
-	_, given := git.Value(in.settings, key)
-	return given && !git.True(in.settings, key)
+	_, given := git.Value(in.t.settings, key)
+	return given && !git.True(in.t.settings, key)
 }
 
 // lookAtSubmodule checks a path that was a submodule: only the index has it,

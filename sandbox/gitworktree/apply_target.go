@@ -24,6 +24,8 @@ type target struct {
 	ref    string // refs/heads/…, or HEAD when detached
 	branch string // short name; "" = detached
 	tip    string // the commit that ref holds
+
+	settings []git.Setting // of repo, once it was found
 }
 
 // wanted names the target of an apply: the branch that was recorded at
@@ -49,38 +51,48 @@ func findTarget(ctx context.Context, runner *git.Runner, location, ref string) (
 	if err != nil {
 		return target{}, err
 	}
+	t := target{found: found, repo: found.Repo(runner), ref: ref}
 	if ref == "HEAD" {
-		return detachedTarget(ctx, runner, found)
+		err = t.findDetached(ctx)
+	} else {
+		err = t.findBranch(ctx, runner)
 	}
-	t := target{found: found, repo: found.Repo(runner), ref: ref, branch: strings.TrimPrefix(ref, "refs/heads/")}
-	if t.tip, err = branchTip(ctx, t.repo, ref); err != nil {
+	if err != nil {
 		return target{}, err
 	}
-	if err := t.findTree(ctx, runner); err != nil {
+	if t.settings, err = t.repo.Settings(ctx); err != nil {
 		return target{}, err
 	}
 	return t, t.atRest()
 }
 
-// detachedTarget is the head of the resource itself, where it is on no branch.
-func detachedTarget(ctx context.Context, runner *git.Runner, found git.Found) (target, error) {
-	t := target{found: found, repo: found.Repo(runner), ref: "HEAD"}
+// findBranch fills in a branch's tip and work tree.
+func (t *target) findBranch(ctx context.Context, runner *git.Runner) (err error) {
+	t.branch = strings.TrimPrefix(t.ref, "refs/heads/")
+	if t.tip, err = branchTip(ctx, t.repo, t.ref); err != nil {
+		return err
+	}
+	return t.findTree(ctx, runner)
+}
+
+// findDetached fills in the head of the resource itself, where it is on no branch.
+func (t *target) findDetached(ctx context.Context) error {
 	head, err := t.repo.Head(ctx)
 	switch {
 	case err != nil:
-		return target{}, err
+		return err
 	case head.Ref != "":
-		return target{}, agents.WithHint(
+		return agents.WithHint(
 			fmt.Errorf("the plan began on a detached HEAD, and %s is checked out now: %w", head.Branch(), agents.ErrConflict),
 			"name the branch to apply to with --into BRANCH, for example --into %s", head.Branch())
 	case head.Commit == "":
-		return target{}, fmt.Errorf("HEAD names no commit: %w", agents.ErrConflict)
+		return fmt.Errorf("HEAD names no commit: %w", agents.ErrConflict)
 	}
 	t.tip = head.Commit
-	if !found.Bare {
-		t.root = found.Root
+	if !t.found.Bare {
+		t.root = t.found.Root
 	}
-	return t, t.atRest()
+	return nil
 }
 
 // branchTip returns the commit of a branch that is neither gone nor an alias.

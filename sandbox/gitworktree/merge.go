@@ -2,6 +2,7 @@ package gitworktree
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/sandbox"
 )
 
 // merged is what merging a sealed result into a target would give.
@@ -36,12 +38,11 @@ var mergeSettings = regexp.MustCompile(
 		`|diff\.(renames|renamelimit)|core\.(ignorecase|precomposeunicode)|core\.repositoryformatversion|extensions\.(objectformat|partialclone)` +
 		`|remote\..+\.(url|promisor|partialclonefilter))$`)
 
+// quarantineDir is where Apply computes a merge.
+func quarantineDir(ws sandbox.Workspace) string { return filepath.Join(ws.PrivateDir, "merge") }
+
 // openQuarantine makes a quarantine in dir, which is removed first.
-func openQuarantine(ctx context.Context, dir string, t target) (*quarantine, error) {
-	settings, err := t.repo.Settings(ctx)
-	if err != nil {
-		return nil, err
-	}
+func openQuarantine(dir string, t target) (*quarantine, error) {
 	if err := fsx.RemoveAll(dir); err != nil {
 		return nil, err
 	}
@@ -52,23 +53,33 @@ func openQuarantine(ctx context.Context, dir string, t target) (*quarantine, err
 	}
 	files := map[string]string{
 		"HEAD":                    "ref: refs/heads/none\n",
-		"config":                  quarantineConfig(settings),
+		"config":                  quarantineConfig(t.settings),
 		"objects/info/alternates": git.QuoteAlternate(t.found.Objects) + "\n",
 	}
 	if b, err := os.ReadFile(filepath.Join(t.found.CommonDir, "shallow")); err == nil {
 		files["shallow"] = string(b)
 	}
 	for name, content := range files {
-		if err := fsx.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+		if err := putFile(filepath.Join(dir, name), content); err != nil {
 			return nil, err
 		}
 	}
 	q := &quarantine{dir: dir, repo: git.Repo{Git: t.repo.Git, GitDir: dir, WorkTree: filepath.Join(dir, "tree")}}
 	q.repo.Config = []string{"core.attributesFile=" + os.DevNull}
-	if _, partial := git.Value(settings, "extensions.partialclone"); !partial {
+	if _, partial := git.Value(t.settings, "extensions.partialclone"); !partial {
 		q.repo.Env = []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull}
 	}
 	return q, nil
+}
+
+// putFile makes a file that need not outlive a power cut.
+func putFile(path, content string) error {
+	f, err := fsx.Create(path, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
 }
 
 // quarantineConfig writes the settings that a merge needs as a config file.
@@ -166,7 +177,7 @@ func (q *quarantine) writeAttributes(ctx context.Context, commit string) error {
 		if err := fsx.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
 		}
-		if err := fsx.WriteFile(path, content, 0o600); err != nil {
+		if err := putFile(path, string(content)); err != nil {
 			return err
 		}
 	}

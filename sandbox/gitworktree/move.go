@@ -38,7 +38,8 @@ type transition struct {
 	entry    string      // name of the sandbox's worktree entry; it may be gone
 	q        *quarantine // has the objects that are not home yet; nil = all are
 	message  string      // of the reflog
-	past     *past       // an undo gives back what was there; nil otherwise
+	undoes   bool        // it takes an apply back
+	past     *past       // then: what was there, in the same work tree; nil otherwise
 
 	stage  string       // new contents, hold folder and copies of the index, on the work tree's file system
 	pin    string       // second name of index.lock
@@ -141,8 +142,12 @@ func (m *transition) choosePlaces() error {
 			own = dir
 		}
 	}
-	m.pin = filepath.Join(own, "agents-index")
-	hidden := ".agents-stage-" + filepath.Base(m.t.root)
+	kind := "apply"
+	if m.undoes { // the apply's own may be waiting to be removed
+		kind = "undo"
+	}
+	m.pin = filepath.Join(own, "agents-index-"+kind)
+	hidden := ".agents-" + kind + "-" + filepath.Base(m.t.root)
 	for _, dir := range []string{own, filepath.Dir(m.t.root), m.t.root} {
 		if id, err := fsx.Identify(dir); err == nil && id.Dev == root.Dev && writable(dir) {
 			m.stage = filepath.Join(dir, hidden)

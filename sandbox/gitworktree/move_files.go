@@ -35,9 +35,8 @@ func (s *step) comes() bool {
 // findOutside marks new paths that a sparse checkout keeps out of the work
 // tree. git is asked by having it check out a tree of empty files.
 func (m *transition) findOutside(ctx context.Context, repo git.Repo) error {
-	settings, err := repo.Settings(ctx)
-	if err != nil || !git.True(settings, "core.sparsecheckout") {
-		return err
+	if !git.True(m.t.settings, "core.sparsecheckout") {
+		return nil
 	}
 	var in bytes.Buffer
 	for _, s := range m.steps {

@@ -21,6 +21,9 @@ import (
 // when there is nothing to end, gives the same answer.
 func (s *Strategy) Recover(ctx context.Context, ws sandbox.Workspace, journalDir string) (agents.ApplyState, string, error) {
 	run := s.runner(ws.Options)
+	if err := fsx.RemoveAll(quarantineDir(ws)); err != nil {
+		return "", "", fmt.Errorf("end the apply: %w", err)
+	}
 	applied, err := settle(ctx, run, ws, journalDir)
 	if err != nil {
 		return "", "", fmt.Errorf("end the apply: %w", err)

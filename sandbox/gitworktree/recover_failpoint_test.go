@@ -101,6 +101,14 @@ func (s *scene) copy(t *testing.T) *plan {
 	if out, err := exec.Command("cp", "-a", s.dir, dir).CombinedOutput(); err != nil {
 		t.Fatalf("copy: %v %s", err, out)
 	}
+	for _, name := range []string{"begin.json", "intent.json"} { // these name places
+		path := filepath.Join(dir, "journal", name)
+		if b, err := os.ReadFile(path); err == nil {
+			if err := os.WriteFile(path, bytes.ReplaceAll(b, []byte(s.dir), []byte(dir)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	p := s.plan
 	p.t, p.r = t, oracle.At(t, filepath.Join(dir, "repo"))
 	p.journal, p.ws.PrivateDir, p.ws.Resource.Location = filepath.Join(dir, "journal"), filepath.Join(dir, "private"), p.r.Dir
@@ -148,24 +156,32 @@ func raw(t *testing.T, r *oracle.Repo) []string {
 	return oracle.Digest(t, r.Dir, ".git/objects", ".git/logs")
 }
 
-// loop calls try with 1, 2, 3 … until the failpoint is not reached.
-func loop(t *testing.T, what string, try func(t *testing.T, failpoint string) (reached bool)) {
-	const atATime = 6
-	for n := 1; ; n += atATime {
-		ended := make([]bool, atATime)
+// loop calls try with 1, 2, 3 … until the failpoint is not reached; below
+// from, where nothing of the user's is touched yet, with every fifth only.
+func loop(t *testing.T, what string, from int, try func(t *testing.T, n int, failpoint string) (reached bool)) {
+	const atATime = 8
+	for n := 1; ; {
+		var hits []int
+		for len(hits) < atATime {
+			hits = append(hits, n)
+			if n++; n < from {
+				n += 4
+			}
+		}
+		ended := make([]bool, len(hits))
 		t.Run("", func(t *testing.T) {
-			for i := range atATime {
-				t.Run(fmt.Sprintf("%d-%s", n+i, what), func(t *testing.T) {
+			for i, hit := range hits {
+				t.Run(fmt.Sprintf("%d-%s", hit, what), func(t *testing.T) {
 					t.Parallel()
-					ended[i] = !try(t, fmt.Sprintf("%d:%s", n+i, what))
+					ended[i] = !try(t, hit, fmt.Sprintf("%d:%s", hit, what))
 				})
 			}
 		})
 		if t.Failed() {
 			t.FailNow()
 		}
-		if slices.Contains(ended, true) {
-			t.Logf("the failpoints ended after %d", n+slices.Index(ended, true)-1)
+		if i := slices.Index(ended, true); i >= 0 {
+			t.Logf("the failpoints ended before %d", hits[i])
 			return
 		}
 		if n > 1000 {
@@ -228,91 +244,90 @@ func (s *scene) ends(t *testing.T) outcomes {
 }
 
 func TestKillApplyAnywhere(t *testing.T) {
-	for _, placeholder := range []bool{true, false} {
-		t.Run(fmt.Sprintf("placeholder=%v", placeholder), func(t *testing.T) {
-			s := newScene(t, placeholder)
-			o := s.ends(t)
-			loop(t, "kill", func(t *testing.T, failpoint string) bool {
-				p := s.copy(t)
-				before := raw(t, p.r)
-				reached, err := p.run("apply", failpoint)
-				if !reached {
-					if err != nil {
-						t.Errorf("without a kill: %v", err)
-					}
-					return false
-				}
-				if err == nil {
-					t.Error("the failpoint did not fire")
-				}
-				if p.recovered(err, o) == agents.ApplyApplied {
-					p.mustUndo()
-					same(t, "undo after recovery", o.beforeState, state(t, p.r))
-					return true
-				}
-				same(t, "every byte but objects", before, raw(t, p.r))
-				if left, _ := os.ReadDir(p.journal); len(left) > 0 {
-					t.Errorf("%v: the journal is not empty: %v", err, left)
-				}
-				if res, err := p.apply(); err != nil || res.State != agents.ApplyApplied {
-					t.Errorf("applying again: %+v, %v", res, err)
-				}
-				same(t, "apply after recovery", o.afterState, state(t, p.r))
-				return true
-			})
-		})
+	s := newScene(t, true)
+	o := s.ends(t)
+	loop(t, "kill", 25, func(t *testing.T, n int, failpoint string) bool {
+		return killApply(t, s, o, n, failpoint)
+	})
+}
+
+// Without a worktree entry the stage lies elsewhere.
+func TestKillApplyWithoutEntry(t *testing.T) {
+	s := newScene(t, false)
+	o := s.ends(t)
+	loop(t, "kill", 1000, func(t *testing.T, n int, failpoint string) bool {
+		return killApply(t, s, o, n, failpoint)
+	})
+}
+
+func killApply(t *testing.T, s *scene, o outcomes, n int, failpoint string) bool {
+	p := s.copy(t)
+	before := raw(t, p.r)
+	reached, err := p.run("apply", failpoint)
+	if !reached {
+		if err != nil {
+			t.Errorf("without a kill: %v", err)
+		}
+		return false
 	}
+	if err == nil {
+		t.Error("the failpoint did not fire")
+	}
+	got := p.recovered(err, o)
+	if got == agents.ApplyReverted {
+		same(t, "every byte but objects", before, raw(t, p.r))
+		if left, _ := os.ReadDir(p.journal); len(left) > 0 {
+			t.Errorf("%v: the journal is not empty: %v", err, left)
+		}
+	}
+	switch {
+	case n%4 != 0:
+	case got == agents.ApplyApplied:
+		p.mustUndo()
+		same(t, "undo after recovery", o.beforeState, state(t, p.r))
+	default:
+		if res, err := p.apply(); err != nil || res.State != agents.ApplyApplied {
+			t.Errorf("applying again: %+v, %v", res, err)
+		}
+		same(t, "apply after recovery", o.afterState, state(t, p.r))
+	}
+	return true
 }
 
 func TestKillUndoAnywhere(t *testing.T) {
 	s := newScene(t, true)
-	before := state(t, s.plan.r)
-	s.plan.ws.Resource.Location = s.plan.r.Dir
+	o := outcomes{beforeState: state(t, s.plan.r)}
 	if _, err := s.plan.apply(); err != nil {
 		t.Fatal(err)
 	}
-	// The journal names the scene's own place: the copies are looked at there.
-	o := outcomes{beforeState: before, afterState: state(t, s.plan.r)}
-	kill(t, s, o, "undo")
-}
-
-// kill kills a call anywhere, each time in a scene that is put back in place.
-func kill(t *testing.T, s *scene, o outcomes, do string) {
-	keep := filepath.Join(t.TempDir(), "keep")
-	if out, err := exec.Command("cp", "-a", s.dir, keep).CombinedOutput(); err != nil {
-		t.Fatalf("copy: %v %s", err, out)
-	}
-	for n := 1; ; n++ {
-		if out, err := exec.Command("sh", "-ec", `rm -rf "$1"; cp -a "$2" "$1"`, "sh", s.dir, keep).CombinedOutput(); err != nil {
-			t.Fatalf("put back: %v %s", err, out)
-		}
-		p := s.plan
-		reached, err := p.run(do, fmt.Sprintf("%d:kill", n))
+	o.afterState = state(t, s.plan.r)
+	loop(t, "kill", 15, func(t *testing.T, n int, failpoint string) bool {
+		p := s.copy(t)
+		reached, err := p.run("undo", failpoint)
 		if !reached {
 			if err != nil {
 				t.Errorf("without a kill: %v", err)
 			}
-			t.Logf("the failpoints ended after %d", n-1)
-			return
+			return false
 		}
-		if p.recovered(err, o) == agents.ApplyApplied {
+		if p.recovered(err, o) == agents.ApplyApplied && n%4 == 0 {
 			p.mustUndo()
 			same(t, "undo after recovery", o.beforeState, state(t, p.r))
 		}
-		if t.Failed() {
-			return
-		}
-	}
+		return true
+	})
 }
 
 // Recover can be killed, too.
 func TestKillRecoverAnywhere(t *testing.T) {
-	for _, name := range []string{"fsx.exchange", "git.write update-ref", "index.lock", "done.json"} {
-		t.Run(name, func(t *testing.T) {
+	for where, name := range map[string]string{
+		"among the files": "fsx.exchange", "after the ref": "git.write update-ref", "with the lock": "fsx.link", "at the end": "done.json",
+	} {
+		t.Run(where, func(t *testing.T) {
 			s := newScene(t, true)
 			o := s.ends(t)
 			at := hitOf(t, s.copy(t), name)
-			loop(t, "kill", func(t *testing.T, failpoint string) bool {
+			loop(t, "kill", 40, func(t *testing.T, _ int, failpoint string) bool {
 				p := s.copy(t)
 				_, first := p.run("apply", fmt.Sprintf("%d:kill", at))
 				if first == nil {
@@ -355,7 +370,7 @@ func hitOf(t *testing.T, p *plan, text string) int {
 // What the user did between the kill and the recovery stays.
 func TestKillApplyThenUserGoesOn(t *testing.T) {
 	s := newScene(t, true)
-	loop(t, "kill", func(t *testing.T, failpoint string) bool {
+	loop(t, "kill", 40, func(t *testing.T, _ int, failpoint string) bool {
 		p := s.copy(t)
 		reached, err := p.run("apply", failpoint)
 		if !reached {
@@ -390,7 +405,7 @@ func TestKillApplyThenUserGoesOn(t *testing.T) {
 func TestFullDiskAnywhereInApply(t *testing.T) {
 	s := newScene(t, true)
 	o := s.ends(t)
-	loop(t, "enospc", func(t *testing.T, failpoint string) bool {
+	loop(t, "enospc", 1, func(t *testing.T, _ int, failpoint string) bool {
 		p := s.copy(t)
 		reached, err := p.run("apply", failpoint)
 		if !reached {
@@ -404,7 +419,7 @@ func TestFullDiskAnywhereInApply(t *testing.T) {
 func TestDiskErrorAnywhereInApply(t *testing.T) {
 	s := newScene(t, true)
 	o := s.ends(t)
-	loop(t, "eio", func(t *testing.T, failpoint string) bool {
+	loop(t, "eio", 1, func(t *testing.T, _ int, failpoint string) bool {
 		p := s.copy(t)
 		before := raw(t, p.r)
 		reached, err := p.run("apply", failpoint)
