@@ -17,6 +17,7 @@ import (
 	"fmt"
 
 	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/git"
 	"github.com/cleveragents/agents/tool"
 )
 
@@ -86,6 +87,10 @@ func (b builtin[In]) Call(ctx context.Context, env tool.Env, input json.RawMessa
 	}
 	if res.ExitCode == 0 {
 		res.ExitCode = 1
+	}
+	var ge *git.Error
+	if errors.As(err, &ge) {
+		res.Stderr = ge.Stderr
 	}
 	return res, fmt.Errorf("%s: %w", b.name, classify(ctx, err))
 }

@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -48,13 +49,14 @@ func enterGit(ctx context.Context, env tool.Env) (*gitPlace, error) {
 	return g, nil
 }
 
-// gitFailed makes a tool's own no of what git said.
+// gitFailed makes a tool's own no of what git said. All that git said goes
+// into the result's Stderr.
 func gitFailed(err error) error {
 	var ge *git.Error
 	if !errors.As(err, &ge) || ge.ExitCode < 0 {
 		return err
 	}
-	return failed("%v", ge)
+	return fmt.Errorf("%w: %w", ge, agents.ErrToolFailed)
 }
 
 // paths turns paths of an input into those that git is given after "--".

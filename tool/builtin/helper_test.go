@@ -1,3 +1,5 @@
+//go:build unix
+
 package builtin_test
 
 import (
@@ -105,8 +107,8 @@ func (w *world) must(name, input string) (map[string]any, tool.Result) {
 func (w *world) refused(name, input string, class error, says string) {
 	w.t.Helper()
 	before := w.everything()
-	_, err := w.call(name, input)
-	if !errors.Is(err, class) || err != nil && !strings.Contains(err.Error()+" "+agents.HintOf(err), says) {
+	res, err := w.call(name, input)
+	if !errors.Is(err, class) || err != nil && !strings.Contains(err.Error()+" "+agents.HintOf(err)+res.Stderr, says) {
 		w.t.Errorf("%s %s: got %v, want %v that says %q", name, input, err, class, says)
 	}
 	if after := w.everything(); !slices.Equal(before, after) {
