@@ -333,9 +333,9 @@ func (s *session) afterApply(ctx context.Context, keep bool, leftOut []agents.Pa
 			return out, errors.Join(err, s.dropApplyJournal())
 		}
 	}
+	had := len(s.boxes) > 0
 	n, err := s.removeAll(ctx)
-	out.CheckpointsRemoved = n
-	out.WorktreeRemoved = err == nil && len(s.boxes) > 0
+	out.CheckpointsRemoved, out.WorktreeRemoved = n, had && err == nil
 	return out, errors.Join(err, s.dropApplyJournal())
 }
 
