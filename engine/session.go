@@ -271,6 +271,9 @@ func (s *session) move(ctx context.Context, phase agents.Phase, state agents.Pla
 		return err
 	}
 	p.Error = because
+	if state != agents.PlanApplied {
+		p.AppliedAt = time.Time{}
+	}
 	err := s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error { return tx.Plans().Update(&p) })
 	if err != nil {
 		return err
