@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,7 +69,7 @@ func join(mark string) *family {
 	reaping.mu.Lock()
 	defer reaping.mu.Unlock()
 	if reaping.count == 0 {
-		_ = unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, pointer(&reaping.before), 0, 0, 0)
+		_ = unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&reaping.before)), 0, 0, 0)
 		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
 	reaping.count++
@@ -168,7 +169,7 @@ func send(st stat, sig syscall.Signal) {
 func (f *family) members() []process {
 	var ps []process
 	for _, st := range f.everyone() {
-		ps = append(ps, process{st.pid, st.name})
+		ps = append(ps, process{st.pid, st.name, st.start})
 	}
 	return ps
 }

@@ -27,5 +27,5 @@ func (f *family) members() []process {
 	if !f.alive() {
 		return nil
 	}
-	return []process{{f.main, "process group"}}
+	return []process{{pid: f.main, name: "process group"}}
 }

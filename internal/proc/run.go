@@ -221,8 +221,9 @@ func (r *run) limit() string {
 
 // process is one that a command left behind.
 type process struct {
-	pid  int
-	name string
+	pid   int
+	name  string
+	start uint64 // in the kernel's ticks; tells it from a later one of the same number
 }
 
 func count(ps []process) string {

@@ -4,7 +4,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -108,6 +107,3 @@ func waitChange(pid int) int32 {
 		return info.Code
 	}
 }
-
-// pointer is an out parameter of prctl.
-func pointer(p *int32) uintptr { return uintptr(unsafe.Pointer(p)) }

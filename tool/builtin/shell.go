@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 type shellInput struct {
 	Command   string            `json:"command"`
 	Argv      []string          `json:"argv"`
+	Escaped   bool              `json:"escaped"`
 	Cwd       string            `json:"cwd"`
 	Env       map[string]string `json:"env"`
 	Timeout   string            `json:"timeout"`
@@ -27,6 +29,7 @@ func shell() tool.Tool {
 		writesAnything(), `{
 			"command": {"type": "string", "minLength": 1, "description": "a line for /bin/sh"},
 			"argv": {"type": "array", "minItems": 1, "items": {"type": "string"}, "description": "a program and its arguments"},
+			"escaped": {"type": "boolean", "description": "argv is spelt as names in results are: \\xHH for a byte that is not UTF-8, a backslash doubled"},
 			"cwd": {"type": "string", "minLength": 1, "description": "a directory of the resource; its top if not said"},
 			"env": {"type": "object", "additionalProperties": {"type": "string"}},
 			"timeout": {"type": "string", "pattern": "^[0-9]", "description": "such as 30s or 5m; none if not said"},
@@ -45,7 +48,10 @@ func runShell(ctx context.Context, env tool.Env, in shellInput) (tool.Result, er
 
 // process turns the input into a command.
 func (in shellInput) process(env tool.Env) (proc.Command, error) {
-	argv := in.Argv
+	argv, err := in.arguments()
+	if err != nil {
+		return proc.Command{}, err
+	}
 	if (in.Command == "") == (len(argv) == 0) {
 		return proc.Command{}, invalid("want exactly one of command and argv")
 	}
@@ -60,7 +66,7 @@ func (in shellInput) process(env tool.Env) (proc.Command, error) {
 	if err != nil {
 		return proc.Command{}, err
 	}
-	vars, err := in.variables(dir)
+	vars, err := in.variables(env.PlanID, dir)
 	if err != nil {
 		return proc.Command{}, err
 	}
@@ -69,6 +75,22 @@ func (in shellInput) process(env tool.Env) (proc.Command, error) {
 		Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr, TTY: env.TTY,
 		Timeout: timeout,
 	}, nil
+}
+
+// arguments are the raw bytes of argv.
+func (in shellInput) arguments() ([]string, error) {
+	if !in.Escaped {
+		return in.Argv, nil
+	}
+	var argv []string
+	for _, arg := range in.Argv {
+		raw, err := agents.UnescapePath(arg)
+		if err != nil {
+			return nil, invalid("argv: %q is not escaped as it should be", arg)
+		}
+		argv = append(argv, raw)
+	}
+	return argv, nil
 }
 
 func (in shellInput) timeout() (time.Duration, error) {
@@ -82,10 +104,13 @@ func (in shellInput) timeout() (time.Duration, error) {
 	return d, nil
 }
 
-// dir is where the command runs. Only a workspace of files has directories
-// to choose from.
+// dir is where the command runs: the workspace, or beside it where that is a
+// single file. Only a workspace of files has directories to choose from.
 func (in shellInput) dir(env tool.Env) (string, error) {
 	if in.Cwd == "" {
+		if fi, err := os.Stat(env.Path); err == nil && !fi.IsDir() {
+			return filepath.Dir(env.Path), nil
+		}
 		return env.Path, nil
 	}
 	p, s, err := enterDir(env, in.Cwd)
@@ -96,15 +121,15 @@ func (in shellInput) dir(env tool.Env) (string, error) {
 	return filepath.Join(env.Path, filepath.FromSlash(s.rel)), nil
 }
 
-// variables are the input's own, and PWD.
-func (in shellInput) variables(dir string) ([]string, error) {
-	vars := []string{"PWD=" + dir}
+// variables are the plan, PWD, and the input's own.
+func (in shellInput) variables(plan, dir string) ([]string, error) {
+	vars := []string{proc.PlanVariable + "=" + plan, "PWD=" + dir}
 	for name, value := range in.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
 			return nil, invalid("env: %q is no name or value of a variable", name)
 		}
 		vars = append(vars, name+"="+value)
 	}
-	slices.Sort(vars[1:])
+	slices.Sort(vars[2:])
 	return vars, nil
 }

@@ -36,6 +36,9 @@ func TestShell(t *testing.T) {
 		{name: "directory", input: `{"command": "pwd -P"}`, stdout: w.sandbox + "\n"},
 		{name: "cwd", input: `{"command": "pwd -P; ls", "cwd": "dir"}`, stdout: w.sandbox + "/dir\nf\n"},
 		{name: "environment", input: `{"command": "echo $A ${GIT_DIR-none} $PWD", "env": {"A": "b"}}`, stdout: "b none " + w.sandbox + "\n"},
+		{name: "raw bytes", input: `{"argv": ["printf", "%s", "caf\\xe9 \\\\"], "escaped": true}`, stdout: "caf\xe9 \\"},
+		{name: "badly escaped", input: `{"argv": ["\\q"], "escaped": true}`, code: 1, class: agents.ErrInvalid, says: "argv"},
+		{name: "plan", input: `{"command": "echo $AGENTS_PLAN"}`, stdout: "01\n"},
 		{name: "time-out", input: `{"command": "echo x; sleep 1000", "timeout": "50ms"}`, stdout: "x\n", code: 143, class: agents.ErrToolFailed, says: "timed out after 50ms"},
 		{name: "both", input: `{"command": "true", "argv": ["true"]}`, code: 1, class: agents.ErrInvalid, says: "exactly one"},
 		{name: "neither", input: `{}`, code: 1, class: agents.ErrInvalid, says: "exactly one"},
@@ -72,6 +75,18 @@ func TestShellStreams(t *testing.T) {
 	}
 	if len(res.Stdout) > 1<<20+200 || !strings.HasSuffix(res.Stdout, "bytes left out after the first 524288]\n") {
 		t.Errorf("record: got %d bytes, want 1 MiB and what was cut", len(res.Stdout))
+	}
+}
+
+func TestShellBesideASingleFile(t *testing.T) {
+	w := newWorld(t)
+	w.put("dir/f", "x")
+	w.env.Path, w.env.Files = filepath.Join(w.sandbox, "dir/f"), false
+	if res, err := w.call("shell", `{"command": "ls"}`); res.Stdout != "f\n" || err != nil {
+		t.Errorf("got %q, %v, want the file's own directory", res.Stdout, err)
+	}
+	if _, err := w.call("shell", `{"command": "ls", "cwd": "x"}`); !errors.Is(err, agents.ErrUnsupported) {
+		t.Errorf("cwd: got %v, want ErrUnsupported", err)
 	}
 }
 
