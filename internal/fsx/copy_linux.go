@@ -152,6 +152,12 @@ func syncTree(path string) error {
 	if err := failpoint.Hit("fsx.sync", path); err != nil {
 		return err
 	}
+	return syncFileSystem(path)
+}
+
+// syncFileSystem writes out everything of the file system that the directory
+// path is on.
+func syncFileSystem(path string) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ package fsx_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,6 +55,17 @@ func TestB069MoveThereAndBack(t *testing.T) {
 	for name, turn := range turns {
 		t.Run(name, func(t *testing.T) { thereAndBack(t, newBench(t, turn.from), turn.from, turn.to) })
 	}
+}
+
+// TestMoveInManyDirectories goes the way that syncs the file system as a whole.
+func TestMoveInManyDirectories(t *testing.T) {
+	from, to := plain{}, plain{}
+	for i := range 120 {
+		d := fmt.Sprint("d", i)
+		from[d], to[d] = dir(0o755), dir(0o755)
+		from[d+"/f"], to[d+"/f"] = file("old"), file("new")
+	}
+	thereAndBack(t, newBench(t, from), from, to)
 }
 
 // thereAndBack moves, looks, takes it back in the two ways, and looks again.

@@ -365,7 +365,7 @@ func (m *Move) settleDirs() error {
 			return d.fail(err)
 		}
 	}
-	return nil
+	return m.syncRoots()
 }
 
 // restoreDirs gives the directories that were there before their bits and
@@ -390,7 +390,7 @@ func (m *Move) restoreDirs() error {
 			errs = append(errs, d.fail(err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, m.syncRoots())...)
 }
 
 // checkUndo reports whether everything still is as Run left it, so that Undo

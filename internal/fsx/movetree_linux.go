@@ -195,8 +195,9 @@ func (t *tree) identifyDir(rel string) (Identity, error) {
 }
 
 // settle gives directory rel these bits and, unless it is 0, this modification
-// time, and makes them and its names durable. A directory that may not be read
-// cannot be synced by itself; its file system's journal has it.
+// time, and makes them and its names durable, or leaves that to syncRoots. A
+// directory that may not be read cannot be synced by itself; its file system's
+// journal has it.
 func (t *tree) settle(m *Move, rel string, mode uint32, mtime int64) error {
 	fd, err := t.dir(rel)
 	if err != nil {
@@ -222,10 +223,34 @@ func (t *tree) settle(m *Move, rel string, mode uint32, mtime int64) error {
 			return err
 		}
 	}
-	if err := m.hit("fsx.syncdir", path.Join(t.path, rel)); err != nil || readable < 0 {
+	if m.manyDirs() || readable < 0 {
+		return nil
+	}
+	if err := m.hit("fsx.syncdir", path.Join(t.path, rel)); err != nil {
 		return err
 	}
 	return unix.Fsync(readable)
+}
+
+// manyDirs reports whether syncing the whole file system once costs less than
+// syncing each directory.
+func (m *Move) manyDirs() bool { return len(m.j.Dirs) > 100 }
+
+// syncRoots syncs the file system of each root, if the directories were not
+// synced one by one.
+func (m *Move) syncRoots() error {
+	if !m.manyDirs() {
+		return nil
+	}
+	for _, t := range m.roots {
+		if err := m.hit("fsx.sync", t.path); err != nil {
+			return err
+		}
+		if err := syncFileSystem(t.path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sync makes the names in the tree's own directory durable.
