@@ -30,8 +30,10 @@ func put(path string, data []byte, perm fs.FileMode) error {
 	return f.Close()
 }
 
-// copyOver copies one regular file, replacing what is at to. A missing source
-// is no error and leaves to alone.
+// copyOver copies one regular file with its modification time, replacing what
+// is at to. A missing source is no error and leaves to alone. The time matters
+// of an index: git reads again what changed no earlier than the index did, and
+// a younger copy would hide an edit of equal length within the same second.
 func copyOver(from, to string) error {
 	src, err := os.Open(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,6 +43,10 @@ func copyOver(from, to string) error {
 		return err
 	}
 	defer src.Close()
+	fi, err := src.Stat()
+	if err != nil {
+		return err
+	}
 	if err := fsx.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
 	}
@@ -51,7 +57,10 @@ func copyOver(from, to string) error {
 	if _, err := dst.ReadFrom(src); err != nil {
 		return errors.Join(err, dst.Close())
 	}
-	return dst.Close()
+	if err := dst.Close(); err != nil {
+		return err
+	}
+	return fsx.Chtimes(to, fi.ModTime())
 }
 
 // exists reports whether something lies at path, a dangling link included.
