@@ -38,10 +38,12 @@ func runDoctor(ctx context.Context, a *app) (view.Document, error) {
 	if err != nil {
 		return view.Document{}, err
 	}
-	h := view.Health{Strategies: strategyRows(registry), Mode: "none", DataDir: conf.DataDir}
-	if major, minor, err := new(git.Runner).Version(ctx); err == nil {
+	h := view.Health{Mode: "none", DataDir: conf.DataDir}
+	major, minor, noGit := new(git.Runner).Version(ctx)
+	if noGit == nil {
 		h.GitVersion = fmt.Sprintf("%d.%d", major, minor)
 	}
+	h.Strategies = strategyRows(registry, noGit)
 	h.Namespaces, h.LandlockABI = probeKernel(ctx)
 	s, err := a.open(ctx, reading)
 	probeDataDir(&h, conf.DataDir)
@@ -54,7 +56,8 @@ func runDoctor(ctx context.Context, a *app) (view.Document, error) {
 	return view.Doctor(h), nil
 }
 
-func strategyRows(registry *sandbox.Registry) []view.StrategyRow {
+// strategyRows asks every strategy. noGit is why git cannot be used, or nil.
+func strategyRows(registry *sandbox.Registry, noGit error) []view.StrategyRow {
 	var rows []view.StrategyRow
 	for _, name := range agents.Strategies() {
 		row := view.StrategyRow{Strategy: name}
@@ -62,6 +65,9 @@ func strategyRows(registry *sandbox.Registry) []view.StrategyRow {
 		if err == nil {
 			row.Mechanism = mechanism(name)
 			err = s.Capabilities().Available
+		}
+		if err == nil && name == agents.GitWorktree {
+			err = noGit
 		}
 		if err != nil {
 			row.Reason = err.Error()

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/creack/pty"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/cleveragents/agents/internal/cli"
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 // testscript they have:
 //
 //	rc N CMD…          the command exits N; with --format json its standard output is one document that says so
+//	term N TYPED CMD…  the same on a terminal 100 columns wide with TYPED as input; what it showed is in the file screen
 //	jsonget VAR PATH   a value of the last document, as text
 //	jsonis PATH VALUE  it is this
 //	jsonhas KEY…       the last document has these keys
@@ -43,7 +45,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup:               setup,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"rc": rc, "jsonget": jsonGet, "jsonis": jsonIs, "jsonhas": jsonHas, "mkrepo": mkrepo,
+			"rc": rc, "jsonget": jsonGet, "jsonis": jsonIs, "jsonhas": jsonHas, "mkrepo": mkrepo, "term": terminal,
 			"digest": func(ts *testscript.TestScript, neg bool, args []string) { digest(t, ts, neg, args) },
 			"same":   func(ts *testscript.TestScript, neg bool, args []string) { same(t, ts, neg, args) },
 		},
@@ -92,6 +94,38 @@ func rc(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// terminal runs a command with all three streams on a terminal.
+func terminal(ts *testscript.TestScript, neg bool, args []string) {
+	refuseNeg(ts, neg, args, 3)
+	typed, err := strconv.Unquote(`"` + args[1] + `"`)
+	ts.Check(err)
+	ts.Check(ts.Exec("env", "-0"))
+	cmd := exec.Command(args[2], args[3:]...)
+	cmd.Env = strings.Split(strings.TrimSuffix(ts.ReadFile("stdout"), "\x00"), "\x00")
+	cmd.Dir = ts.MkAbs(".")
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if p := filepath.Join(dir, args[2]); cmd.Err != nil || cmd.Path == args[2] {
+			if _, err := os.Stat(p); err == nil {
+				cmd.Path, cmd.Err = p, nil
+				break
+			}
+		}
+	}
+	console, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 100})
+	ts.Check(err)
+	defer console.Close()
+	_, err = console.WriteString(typed)
+	ts.Check(err)
+	var screen bytes.Buffer
+	_, _ = io.Copy(&screen, console) // ends with an error when the command is gone
+	_ = cmd.Wait()
+	ts.Logf("[screen]\n%s", screen.String())
+	ts.Check(os.WriteFile(ts.MkAbs("screen"), bytes.ReplaceAll(screen.Bytes(), []byte("\r\n"), []byte("\n")), 0o600))
+	if got := cmd.ProcessState.ExitCode(); strconv.Itoa(got) != args[0] {
+		ts.Fatalf("exit code %d, want %s", got, args[0])
+	}
+}
+
 func wantsJSON(args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
@@ -120,21 +154,21 @@ func document(ts *testscript.TestScript) map[string]any {
 	return doc
 }
 
-// value finds a.b.0.c in the last document; # is a length.
+// value finds a.b.0.c in the last document; len is a length.
 func value(ts *testscript.TestScript, path string) string {
 	var v any = document(ts)
 	for _, part := range strings.Split(path, ".") {
 		switch at := v.(type) {
 		case map[string]any:
 			inner, ok := at[part]
-			if !ok && part != "#" {
+			if !ok && part != "len" {
 				ts.Fatalf("%s: no key %s", path, part)
 			}
-			if v = inner; part == "#" {
+			if v = inner; part == "len" {
 				v = len(at)
 			}
 		case []any:
-			if part == "#" {
+			if part == "len" {
 				v = len(at)
 				continue
 			}
@@ -190,7 +224,7 @@ func mkrepo(ts *testscript.TestScript, neg bool, args []string) {
 
 func digest(t *testing.T, ts *testscript.TestScript, neg bool, args []string) {
 	refuseNeg(ts, neg, args, 2)
-	ts.Setenv(args[0], strings.Join(oracle.Digest(t, ts.MkAbs(args[1]), oracle.Placeholder()...), "\n"))
+	ts.Setenv(args[0], strings.Join(oracle.Digest(t, ts.MkAbs(args[1]), placeholder()...), "\n"))
 }
 
 func same(t *testing.T, ts *testscript.TestScript, neg bool, args []string) {
@@ -198,8 +232,11 @@ func same(t *testing.T, ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: same VAR DIR")
 	}
 	want := strings.Split(ts.Getenv(args[0]), "\n")
-	got := oracle.Digest(t, ts.MkAbs(args[1]), oracle.Placeholder()...)
+	got := oracle.Digest(t, ts.MkAbs(args[1]), placeholder()...)
 	if d := oracle.Diff(want, got); (d == "") == neg {
 		ts.Fatalf("%s (- before, + now):\n%s", args[1], d)
 	}
 }
+
+// placeholder is where a sandbox may be seen, and the folder that git makes for it.
+func placeholder() []string { return append(oracle.Placeholder(), ".git/worktrees") }
