@@ -115,16 +115,7 @@ func (st *Stage) publish(ctx context.Context, m Manifest) error {
 	if err != nil {
 		return err
 	}
-	if err := fsx.Publish(filepath.Join(st.dir, manifestName), data, 0o600); err != nil {
-		return err
-	}
-	for _, p := range m.Parts {
-		dir := filepath.Join(st.dir, partsName, p.SandboxID)
-		if err := fsx.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	if err := errors.Join(fsx.SyncDir(filepath.Join(st.dir, partsName)), fsx.SyncDir(st.dir)); err != nil {
+	if err := st.settle(m, data); err != nil {
 		return err
 	}
 	to := filepath.Join(st.store.dir, st.plan, m.CheckpointID)
@@ -141,6 +132,43 @@ func (st *Stage) publish(ctx context.Context, m Manifest) error {
 		return errors.Join(err, fsx.Rename(to, st.dir)) // what is not durable does not count
 	}
 	return nil
+}
+
+// settle makes what becomes the checkpoint's directory durable. Folders that
+// nothing was put into go: most strategies keep everything in the object
+// store, and measuring the store looks into every folder.
+func (st *Stage) settle(m Manifest, manifest []byte) error {
+	parts := filepath.Join(st.dir, partsName)
+	for _, p := range m.Parts {
+		if err := dropOrSync(filepath.Join(parts, p.SandboxID)); err != nil {
+			return err
+		}
+	}
+	if err := dropOrSync(parts); err != nil {
+		return err
+	}
+	path := filepath.Join(st.dir, manifestName)
+	if err := fsx.Remove(path); err != nil { // of a Publish that failed
+		return err
+	}
+	if err := fsx.WriteFile(path, manifest, 0o600); err != nil {
+		return err
+	}
+	return fsx.SyncDir(st.dir)
+}
+
+// dropOrSync removes a folder that is empty and syncs one that is not.
+func dropOrSync(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case len(entries) == 0:
+		return fsx.Remove(dir)
+	}
+	return fsx.SyncDir(dir)
 }
 
 // Discard drops the payload. After Publish, or a second time, it does nothing.

@@ -104,7 +104,8 @@ func (s *Store) Objects(planID, sandboxID string) string {
 	return filepath.Join(s.dir, planID, objectsName, sandboxID)
 }
 
-// PartDir returns the folder that a published checkpoint has of one sandbox.
+// PartDir returns the folder that a published checkpoint has of one sandbox. It
+// is not there when nothing was put into it.
 // For an id that is none it is a path that cannot be opened or made.
 func (s *Store) PartDir(planID, id, sandboxID string) string {
 	if !agents.ValidID(planID) || !agents.ValidID(id) || !agents.ValidID(sandboxID) {
