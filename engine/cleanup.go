@@ -100,10 +100,7 @@ func (e *Engine) endPlan(ctx context.Context, planID string) error {
 	if err := s.load(ctx, planID); err != nil {
 		return err
 	}
-	if err := s.endApply(ctx); err != nil {
-		return err
-	}
-	if err := s.endInterrupted(ctx); err != nil {
+	if err := s.endKilled(ctx); err != nil {
 		return err
 	}
 	return s.removeHalfMade(ctx)

@@ -11,6 +11,7 @@ import (
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/internal/proc"
 	"github.com/cleveragents/agents/metastore"
 	"github.com/cleveragents/agents/sandbox"
 )
@@ -63,6 +64,24 @@ func (s *session) inflightRefs() map[string]string {
 		return nil
 	}
 	return in.Refs
+}
+
+// endKilled ends what a killed process left of the plan: processes that still
+// run, an apply under way, a call or rollback half-done.
+func (s *session) endKilled(ctx context.Context) error {
+	if _, found, _ := s.readInflight(); found || s.plan.State == agents.PlanProcessing {
+		ended, err := proc.EndLeft(ctx, s.plan.ID)
+		if err != nil {
+			return err
+		}
+		for _, text := range ended {
+			s.say("%s", text)
+		}
+	}
+	if err := s.endApply(ctx); err != nil {
+		return err
+	}
+	return s.endInterrupted(ctx)
 }
 
 // endInterrupted takes back, or keeps and says so, what a killed process left

@@ -54,7 +54,7 @@ func (e *Engine) open(ctx context.Context, ref, what string) (*session, error) {
 		s.close()
 		return nil, err
 	}
-	if err := errors.Join(s.endApply(ctx), s.endInterrupted(ctx)); err != nil {
+	if err := s.endKilled(ctx); err != nil {
 		s.close()
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -95,6 +96,13 @@ func (s *session) command(req CommandRequest) (call, error) {
 		}
 	}
 	input := map[string]any{"argv": req.Argv}
+	if slices.ContainsFunc(req.Argv, func(arg string) bool { return !utf8.ValidString(arg) }) {
+		escaped := make([]string, len(req.Argv)) // JSON would lose the bytes
+		for i, arg := range req.Argv {
+			escaped[i] = agents.EscapePath(arg)
+		}
+		input["argv"], input["escaped"] = escaped, true
+	}
 	if req.Timeout > 0 {
 		input["timeout"] = req.Timeout.String()
 	}
