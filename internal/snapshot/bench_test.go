@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,6 +119,21 @@ func (x *bench) capture(paths []snapshot.Path) snapshot.Captured {
 	return c
 }
 
+// cpu measures the processor time of what is between its calls.
+type cpu struct{ start, sum time.Duration }
+
+func now() time.Duration {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func (c *cpu) begin() { c.start = now() }
+func (c *cpu) end()   { c.sum += now() - c.start }
+func (c *cpu) report(b *testing.B) {
+	b.ReportMetric(float64(c.sum.Microseconds())/1000/float64(max(b.N, 1)), "cpu-ms/op")
+}
+
 // some returns n files of the tree, spread over it.
 func (x *bench) some(n int) []string {
 	out, err := exec.Command("git", "-C", x.dir, "ls-files").Output()
@@ -152,26 +168,34 @@ func (x *bench) edit(path string, n int) {
 
 func BenchmarkCaptureFirstSeeded(b *testing.B) {
 	x := &bench{b: b, dir: bigTree(b), base: b.TempDir()}
+	var used cpu
 	for b.Loop() {
 		b.StopTimer()
 		os.RemoveAll(x.base)
 		x.open()
 		known := index(b, x.dir)
 		b.StartTimer()
+		used.begin()
 		if err := x.tracker.Seed(context.Background(), "files", known); err != nil {
 			b.Fatal(err)
 		}
 		x.capture(nil)
+		used.end()
 	}
+	used.report(b)
 	size, _ := x.store.Size()
 	b.ReportMetric(float64(size), "store-B")
 }
 
 func BenchmarkCaptureNothingChanged(b *testing.B) {
 	x := newBench(b)
+	var used cpu
 	for b.Loop() {
+		used.begin()
 		x.capture(nil)
+		used.end()
 	}
+	used.report(b)
 }
 
 func BenchmarkCaptureScanOneFile(b *testing.B) {
@@ -179,14 +203,18 @@ func BenchmarkCaptureScanOneFile(b *testing.B) {
 	path := x.some(3)[1]
 	n := 0
 	var added, read int64
+	var used cpu
 	for b.Loop() {
 		b.StopTimer()
 		n++
 		x.edit(path, n)
 		b.StartTimer()
+		used.begin()
 		c := x.capture(nil)
+		used.end()
 		added, read = added+c.BytesAdded, read+c.BytesRead
 	}
+	used.report(b)
 	b.ReportMetric(float64(added)/float64(n), "stored-B/op")
 	b.ReportMetric(float64(read)/float64(n), "read-B/op")
 }
@@ -195,13 +223,17 @@ func BenchmarkCaptureKnownPath(b *testing.B) {
 	x := newBench(b)
 	path := x.some(3)[1]
 	n := 0
+	var used cpu
 	for b.Loop() {
 		b.StopTimer()
 		n++
 		x.edit(path, n)
 		b.StartTimer()
+		used.begin()
 		x.capture([]snapshot.Path{{Root: "files", Path: path}})
+		used.end()
 	}
+	used.report(b)
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	b.ReportMetric(float64(m.Sys)/1e6, "sys-MB")
@@ -219,13 +251,17 @@ func BenchmarkRestoreTenFiles(b *testing.B) {
 	}
 	second := x.capture(nil)
 	opts := snapshot.RestoreOptions{Stage: filepath.Join(x.dir, "..", "stage-"+filepath.Base(x.base)), Journal: filepath.Join(x.base, "journal")}
+	var used cpu
 	for n := 0; b.Loop(); n++ {
 		ref := first.Ref
 		if n%2 == 1 {
 			ref = second.Ref
 		}
+		used.begin()
 		if _, err := x.tracker.Restore(context.Background(), ref, opts); err != nil {
 			b.Fatal(err)
 		}
+		used.end()
 	}
+	used.report(b)
 }

@@ -42,8 +42,8 @@ type readJob struct {
 	i    int
 	root *scanRoot
 	path string // of the directory
-	name []byte
-	was  entry // as the scan left it
+	name []byte // a NUL follows
+	was  entry  // as the scan left it
 }
 
 // slash returns the path below the root.
@@ -163,7 +163,7 @@ func (w *reader) read(j readJob) error {
 	switch known, ok := w.known(j); {
 	case ok:
 		found.id, found.base = known, true
-		if j.was.mode&typeMask == typeFile {
+		if j.was.mode&typeMask == typeFile && !plainAt(w.dirfd, j.name[:len(j.name)+1]) {
 			found.xattr, err = nameXattrs(w.dirfd, string(j.name))
 		}
 	case j.was.mode&typeMask == typeLink:
