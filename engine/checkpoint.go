@@ -130,15 +130,19 @@ func (s *session) publish(ctx context.Context, c *cut, m mark) (string, error) {
 		if err := tx.Checkpoints().Insert(&cp); err != nil {
 			return err
 		}
-		if m.trigger == "" {
-			return nil
+		if m.trigger != "" {
+			if err := tx.Checkpoints().AddEvent(cp.ID, m.trigger); err != nil {
+				return err
+			}
 		}
-		return tx.Checkpoints().AddEvent(cp.ID, m.trigger)
+		return tx.Events().Append(&agents.Event{
+			PlanID: s.plan.ID, Kind: "checkpoint.created", Message: "checkpoint: " + m.meta.Reason,
+			Data: map[string]string{"checkpoint_id": cp.ID},
+		})
 	})
 	if err != nil {
 		return "", err
 	}
-	s.event(ctx, "checkpoint.created", "checkpoint: "+m.meta.Reason, map[string]string{"checkpoint_id": cp.ID})
 	return cp.ID, s.prune(ctx)
 }
 

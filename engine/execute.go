@@ -130,27 +130,21 @@ func (s *session) stepCalls(stdio Stdio) ([]call, error) {
 	return calls, nil
 }
 
-// step runs one step and stores what it came to. Its error ends the execution.
+// step runs one step; what it came to is stored with its invocation. Its error
+// ends the execution.
 func (s *session) step(ctx context.Context, i int, c call) error {
-	inv, err := s.call(ctx, c)
 	step := &s.plan.Steps[i]
-	step.BeforeCheckpointID, step.AfterCheckpointID, step.Error = inv.BeforeCheckpointID, inv.AfterCheckpointID, ""
-	step.Status = agents.StepDone
-	if err != nil {
-		step.Status, step.Error = agents.StepFailed, err.Error()
-		if errors.Is(err, agents.ErrInterrupted) {
-			step.Status = agents.StepPending
-		}
+	c.record = func(tx *metastore.Tx, inv agents.Invocation, err error) error {
+		return tx.Steps().Update(s.plan.ID, stepAfter(*step, inv, err))
 	}
-	serr := s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error { return tx.Steps().Update(s.plan.ID, *step) })
+	inv, err := s.call(ctx, c)
+	*step = stepAfter(*step, inv, err)
 	switch {
-	case serr != nil:
-		return errors.Join(err, serr)
 	case err == nil:
 		return nil
 	case errors.Is(err, agents.ErrInterrupted):
 		return errors.Join(err, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
-	case step.Continue && errors.Is(err, agents.ErrToolFailed):
+	case step.Continue && errors.Is(err, agents.ErrToolFailed) && !errors.Is(err, errNotTakenBack):
 		s.say("step %s failed and the plan goes on: %v", step.ID, err)
 		return nil
 	}
@@ -160,6 +154,20 @@ func (s *session) step(ctx context.Context, i int, c call) error {
 	}
 	err = agents.WithHint(fmt.Errorf("step %s: %w", step.ID, err), "mend the cause, then: agents plan execute %s", s.plan.ID)
 	return errors.Join(err, s.move(ctx, agents.PhaseExecute, agents.PlanErrored, because))
+}
+
+// stepAfter is a step as its call leaves it. One that the user stopped is
+// pending again.
+func stepAfter(step agents.Step, inv agents.Invocation, err error) agents.Step {
+	step.BeforeCheckpointID, step.AfterCheckpointID = inv.BeforeCheckpointID, inv.AfterCheckpointID
+	step.Status, step.Error = agents.StepDone, ""
+	switch {
+	case errors.Is(err, agents.ErrInterrupted):
+		step.Status, step.Error = agents.StepPending, err.Error()
+	case err != nil:
+		step.Status, step.Error = agents.StepFailed, err.Error()
+	}
+	return step
 }
 
 // hook makes the checkpoint of a phase (sandbox.md, "Checkpoint Lifecycle").

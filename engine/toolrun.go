@@ -28,6 +28,23 @@ type call struct {
 	step      string
 	forensic  bool // a failure is recorded under the on_error trigger
 	stdio     Stdio
+	// record, if set, stores what else the call's end changes, in the unit of
+	// work that stores the invocation.
+	record func(tx *metastore.Tx, inv agents.Invocation, err error) error
+}
+
+// end stores the end of a call. insert says that its start was not stored.
+func (s *session) end(ctx context.Context, c call, inv *agents.Invocation, cause error, insert bool) error {
+	return s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error {
+		store := tx.Invocations().Update
+		if insert {
+			store = tx.Invocations().Insert
+		}
+		if err := store(inv); err != nil || c.record == nil {
+			return err
+		}
+		return c.record(tx, *inv, cause)
+	})
 }
 
 // RunTool calls one tool in a plan's sandbox, with a checkpoint before and
@@ -196,18 +213,18 @@ func (s *session) call(ctx context.Context, c call) (agents.Invocation, error) {
 	}
 	box, err := s.ensureAll(ctx, c)
 	if err != nil {
-		return s.failedEarly(ctx, inv, err)
+		return s.failedEarly(ctx, c, inv, err)
 	}
 	if !spec.Capability.Writes {
 		return s.read(ctx, c, box, inv)
 	}
 	if err := s.room(ctx); err != nil {
-		return s.failedEarly(ctx, inv, err)
+		return s.failedEarly(ctx, c, inv, err)
 	}
 	var before *cut
 	inv.BeforeCheckpointID, before, err = s.triggered(ctx, s.callMark(c, agents.CheckpointPreWrite, agents.BeforeToolExecute, "before "+spec.Name))
 	if err != nil {
-		return s.failedEarly(ctx, inv, fmt.Errorf("checkpoint before %s: %w", spec.Name, err))
+		return s.failedEarly(ctx, c, inv, fmt.Errorf("checkpoint before %s: %w", spec.Name, err))
 	}
 	defer before.drop()
 	return s.write(ctx, c, box, inv, before)
@@ -236,18 +253,22 @@ func (s *session) callMark(c call, kind agents.CheckpointType, trigger agents.Tr
 }
 
 // failedEarly records a call that never reached its tool.
-func (s *session) failedEarly(ctx context.Context, inv agents.Invocation, cause error) (agents.Invocation, error) {
+func (s *session) failedEarly(ctx context.Context, c call, inv agents.Invocation, cause error) (agents.Invocation, error) {
+	if ctx.Err() != nil {
+		cause = fmt.Errorf("%w: %w", agents.ErrInterrupted, cause)
+	}
 	inv.ExitCode, inv.Error, inv.EndedAt = -1, cause.Error(), s.e.now()
-	err := s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error { return tx.Invocations().Insert(&inv) })
-	return inv, errors.Join(cause, err)
+	return inv, errors.Join(cause, s.end(ctx, c, &inv, cause, true))
 }
 
 // read makes a call that changes nothing.
 func (s *session) read(ctx context.Context, c call, b *box, inv agents.Invocation) (agents.Invocation, error) {
 	res, err := s.invoke(ctx, c, b)
 	takeOver(&inv, res, err, s.e.now())
-	serr := s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error { return tx.Invocations().Insert(&inv) })
-	return inv, errors.Join(err, serr)
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", agents.ErrInterrupted, errors.Join(ctx.Err(), err))
+	}
+	return inv, errors.Join(err, s.end(ctx, c, &inv, err, true))
 }
 
 // write makes a call that may change its sandboxes.
@@ -259,7 +280,7 @@ func (s *session) write(ctx context.Context, c call, b *box, inv agents.Invocati
 		note.OnFailure = agents.FailKeep
 	}
 	if err := s.begin(note); err != nil {
-		return s.failedEarly(ctx, inv, err)
+		return s.failedEarly(ctx, c, inv, err)
 	}
 	if err := s.e.store.Write(ctx, func(tx *metastore.Tx) error { return tx.Invocations().Insert(&inv) }); err != nil {
 		return inv, errors.Join(err, s.done())
@@ -276,15 +297,13 @@ func (s *session) write(ctx context.Context, c call, b *box, inv agents.Invocati
 		after = ctx
 	}
 	err := s.settle(after, c, &inv, before, callErr)
-	serr := s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error { return tx.Invocations().Update(&inv) })
-	err = errors.Join(err, serr)
-	if !errors.Is(err, errNotTakenBack) {
-		err = errors.Join(err, s.done())
-	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", agents.ErrInterrupted, errors.Join(ctx.Err(), err))
 	}
-	return inv, err
+	if serr := s.end(ctx, c, &inv, err, false); serr != nil || errors.Is(err, errNotTakenBack) {
+		return inv, errors.Join(err, serr) // the note stays: the plan's next command ends the call
+	}
+	return inv, errors.Join(err, s.done())
 }
 
 // invoke runs the tool itself.
