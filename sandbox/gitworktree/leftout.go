@@ -46,29 +46,45 @@ func (b *box) leftOut(ctx context.Context, f leftOutFacts) ([]agents.PathReason,
 }
 
 // ignoredLeft lists ignored files that the plan made or changed, a directory
-// that holds nothing else as one.
+// that holds nothing else as one. Copied-in files that still are the user's do
+// not count.
 func (b *box) ignoredLeft(ctx context.Context, f leftOutFacts, add func(string, string, ...any)) error {
+	var options []string
+	if len(b.rec.Included) == 0 {
+		options = append(options, "--directory")
+	}
+	paths, err := b.ignored(ctx, options...)
+	if err != nil {
+		return err
+	}
+	for _, p := range paths {
+		if slices.Contains(b.rec.Included, p) && b.sameAsUsers(p) {
+			continue
+		}
+		add(p, "ignored by the repository's rules")
+	}
+	return nil
+}
+
+// ignored lists what the repository's rules and the plan's own exclude file
+// ignore, by the index that was last staged.
+func (b *box) ignored(ctx context.Context, options ...string) ([]string, error) {
 	at := b.trusted()
 	at.IndexFile = b.private("trusted", "stage-index")
-	args := []string{"ls-files", "-z", "--others", "--ignored", "--exclude-standard"}
+	args := append([]string{"ls-files", "-z", "--others", "--ignored", "--exclude-standard"}, options...)
 	exclude := filepath.Join(b.planDir(), "info", "exclude")
 	if fi, err := os.Lstat(exclude); err == nil && fi.Mode().IsRegular() {
 		args = append(args, "--exclude-from="+exclude)
 	}
-	if len(b.rec.Included) == 0 {
-		args = append(args, "--directory")
-	}
 	out, err := at.Read(ctx, args...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, p := range git.Fields(out) {
-		if slices.Contains(b.rec.Included, p) && b.sameAsUsers(p) {
-			continue
-		}
-		add(strings.TrimSuffix(p, "/"), "ignored by the repository's rules")
+	paths := git.Fields(out)
+	for i := range paths {
+		paths[i] = strings.TrimSuffix(paths[i], "/")
 	}
-	return nil
+	return paths, nil
 }
 
 // sameAsUsers reports whether a copied-in file still looks like the user's.
@@ -148,7 +164,11 @@ func (b *box) filesLeft(ctx context.Context, f leftOutFacts, add func(string, st
 		return err
 	}
 	w := oddities{ctx: ctx, root: b.rec.Path, usual: usual, skip: map[string]bool{".git": true}, add: add}
-	for _, p := range f.staged.nested {
+	ignored, err := b.ignored(ctx, "--directory")
+	if err != nil {
+		return err
+	}
+	for _, p := range slices.Concat(f.staged.nested, f.staged.links, ignored) {
 		w.skip[p] = true
 	}
 	_, err = w.walk("")
@@ -194,6 +214,11 @@ func (w *oddities) walk(dir string) (bool, error) {
 			holds = true
 			continue
 		}
+		if e.Name() == ".git" {
+			holds = true
+			w.add(path, "never written back")
+			continue
+		}
 		full, err := w.entry(path, e)
 		if err != nil {
 			return false, err
@@ -230,12 +255,5 @@ func (w *oddities) entry(path string, e fs.DirEntry) (bool, error) {
 	if !fi.IsDir() {
 		return true, nil
 	}
-	if isRepository(filepath.Join(w.root, filepath.FromSlash(path))) {
-		return true, nil
-	}
 	return w.walk(path)
 }
-
-// isRepository reports whether a directory is a repository of its own, such as
-// a submodule's.
-func isRepository(dir string) bool { return exists(filepath.Join(dir, ".git")) }

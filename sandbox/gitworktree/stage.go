@@ -19,6 +19,7 @@ import (
 type staged struct {
 	tree    string
 	nested  []string // embedded repositories, which are not in the tree
+	links   []string // submodules
 	ignored []string // paths that git cannot take, such as ".GIT/x"
 	notices []string
 }
@@ -109,7 +110,16 @@ func globQuote(path string) string {
 // as well, if it is there.
 func stageAll(ctx context.Context, at git.Repo, exclude string) (staged, error) {
 	var st staged
-	if err := settleFlags(ctx, at); err != nil {
+	entries, err := at.Index(ctx)
+	if err != nil {
+		return st, err
+	}
+	for _, e := range entries {
+		if e.Mode == git.ModeGitlink {
+			st.links = append(st.links, e.Path)
+		}
+	}
+	if err := settleFlags(ctx, at, entries); err != nil {
 		return st, err
 	}
 	args := []string{"ls-files", "-z", "-t", "--others", "--modified", "--deleted", "--exclude-standard"}
@@ -155,11 +165,7 @@ func takes(path string) bool {
 
 // settleFlags makes every file that is there count, whatever the index's
 // flags say, and refuses conflicts that nobody has resolved.
-func settleFlags(ctx context.Context, at git.Repo) error {
-	entries, err := at.Index(ctx)
-	if err != nil {
-		return err
-	}
+func settleFlags(ctx context.Context, at git.Repo, entries []git.Entry) error {
 	var assumed, skipped, unresolved []string
 	for _, e := range entries {
 		switch {
