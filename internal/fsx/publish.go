@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 )
@@ -22,14 +23,14 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 // that a reader or a crash finds either the old file or the whole new one:
 // temporary name, write, sync, rename, sync the directory.
 func Publish(path string, data []byte, perm fs.FileMode) error {
-	tmp := fmt.Sprintf("%s.tmp-%d", path, os.Getpid())
-	if err := Remove(tmp); err != nil {
-		return err
-	}
+	tmp := fmt.Sprintf("%s.tmp-%x", path, rand.Uint64()) // two goroutines may publish at once
 	if err := WriteFile(tmp, data, perm); err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
-	return PublishRename(tmp, path)
+	if err := Rename(tmp, path); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return SyncDir(filepath.Dir(path))
 }
 
 // PublishRename moves a finished file or directory to its final name and makes
