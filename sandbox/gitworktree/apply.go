@@ -41,7 +41,7 @@ var (
 func (s *Strategy) Apply(ctx context.Context, ws sandbox.Workspace, req sandbox.ApplyRequest) (agents.ResourceResult, error) {
 	a := &applying{ws: ws, req: req, run: s.runner(ws.Options)}
 	var err error
-	for range 3 {
+	for range 5 {
 		a.res = agents.ResourceResult{Resource: ws.Resource.Name}
 		if err = a.apply(ctx); !errors.Is(err, errMoved) {
 			break
@@ -177,6 +177,7 @@ func (a *applying) move(ctx context.Context, t target, m merged, sealed string, 
 	tr := &transition{
 		t: t, plan: a.ws.PlanID, location: a.ws.Resource.Location, to: commit, changes: m.changes,
 		dir: a.req.JournalDir, entry: filepath.Base(a.ws.Metadata["worktree_path"]), q: q, message: a.message(),
+		carry: func(ctx context.Context) error { return a.carryLFS(ctx, t, sealed) },
 	}
 	if err := tr.run(ctx); err != nil {
 		return err

@@ -261,5 +261,5 @@ func person(ctx context.Context, repo git.Repo) (git.Person, error) {
 	if err != nil || known {
 		return p, err
 	}
-	return git.Person{Name: "agents", Email: "agents@localhost"}, nil
+	return nobody, nil
 }

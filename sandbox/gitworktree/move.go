@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	agents "github.com/cleveragents/agents"
@@ -38,8 +39,9 @@ type transition struct {
 	entry    string      // name of the sandbox's worktree entry; it may be gone
 	q        *quarantine // has the objects that are not home yet; nil = all are
 	message  string      // of the reflog
-	undoes   bool        // it takes an apply back
-	past     *past       // then: what was there, in the same work tree; nil otherwise
+	past     *past       // an undo in the same work tree: what was there; nil otherwise
+
+	carry func(ctx context.Context) error // brings home what the objects do not hold; may be nil
 
 	stage  string       // new contents, hold folder and copies of the index, on the work tree's file system
 	pin    string       // second name of index.lock
@@ -51,7 +53,7 @@ type transition struct {
 }
 
 // errMoved says that the target's tip is not the one that was looked at.
-var errMoved = fmt.Errorf("the branch moved meanwhile: %w", agents.ErrConflict)
+var errMoved = agents.WithHint(fmt.Errorf("the branch moved meanwhile: %w", agents.ErrConflict), "apply again")
 
 // refusedError lists the paths that stand in the way.
 type refusedError struct{ paths []agents.PathReason }
@@ -74,7 +76,7 @@ func (m *transition) run(ctx context.Context) error {
 	}
 	prepare := m.moveTree
 	if m.t.root == "" {
-		prepare = m.bringHome
+		prepare = m.moveNoTree
 	}
 	err := prepare(ctx)
 	if err == nil {
@@ -142,12 +144,9 @@ func (m *transition) choosePlaces() error {
 			own = dir
 		}
 	}
-	kind := "apply"
-	if m.undoes { // the apply's own may be waiting to be removed
-		kind = "undo"
-	}
-	m.pin = filepath.Join(own, "agents-index-"+kind)
-	hidden := ".agents-" + kind + "-" + filepath.Base(m.t.root)
+	unique := strings.TrimPrefix(newEntry(m.plan), entryPrefix)
+	m.pin = filepath.Join(own, "agents-index-"+unique)
+	hidden := ".agents-stage-" + unique
 	for _, dir := range []string{own, filepath.Dir(m.t.root), m.t.root} {
 		if id, err := fsx.Identify(dir); err == nil && id.Dev == root.Dev && writable(dir) {
 			m.stage = filepath.Join(dir, hidden)
@@ -171,6 +170,21 @@ func (m *transition) repo() git.Repo {
 	return r
 }
 
+// moveNoTree makes ready for a branch that is checked out nowhere.
+func (m *transition) moveNoTree(ctx context.Context) error {
+	if err := m.carryHome(ctx); err != nil {
+		return err
+	}
+	return m.bringHome(ctx)
+}
+
+func (m *transition) carryHome(ctx context.Context) error {
+	if m.carry == nil {
+		return nil
+	}
+	return m.carry(ctx)
+}
+
 // bringHome copies new objects into the user's repository.
 func (m *transition) bringHome(ctx context.Context) error {
 	if m.q == nil {
@@ -188,6 +202,9 @@ func (m *transition) moveTree(ctx context.Context) error {
 		return err
 	}
 	if err := m.check(ctx); err != nil {
+		return err
+	}
+	if err := m.carryHome(ctx); err != nil {
 		return err
 	}
 	if err := m.stageContents(ctx); err != nil {

@@ -68,7 +68,7 @@ func undo(ctx context.Context, run *git.Runner, ws sandbox.Workspace, j *journal
 		return err
 	}
 	tr := &transition{
-		t: t, plan: j.begin.Plan, location: location, to: before, changes: changes, dir: dir, undoes: true,
+		t: t, plan: j.begin.Plan, location: location, to: before, changes: changes, dir: dir,
 		entry: filepath.Base(ws.Metadata["worktree_path"]), message: "cleveragents: undo apply of plan " + j.begin.Plan,
 	}
 	if t.root != "" && t.root == string(j.begin.Root) {
