@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/view"
@@ -65,12 +66,15 @@ func exitCode(ctx context.Context, err error) int {
 
 // problem is an error as documents show it.
 func problem(err error) *view.Problem {
-	p := &view.Problem{Code: classOf(err).code, Message: err.Error(), Hint: agents.HintOf(err), Details: details(err)}
+	p := &view.Problem{Code: classOf(err).code, Message: oneLine(err), Hint: agents.HintOf(err), Details: details(err)}
 	if k := agents.KindOf(err); k != "" {
 		p.Code = string(k)
 	}
 	return p
 }
+
+// oneLine is an error's text; joined errors stand behind each other.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // details are those nearest to the outside of err's chain.
 func details(err error) map[string]any {

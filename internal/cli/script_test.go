@@ -31,9 +31,10 @@ func TestMain(m *testing.M) {
 // testscript they have:
 //
 //	rc N CMD…          the command exits N; with --format json its standard output is one document that says so
+//	! rc0 CMD…         the command fails, whatever its code
 //	term N TYPED CMD…  the same on a terminal 100 columns wide with TYPED as input; what it showed is in the file screen
 //	jsonget VAR PATH   a value of the last document, as text
-//	jsonis PATH VALUE  it is this
+//	jsonis PATH VALUE  it is this; a VALUE that begins with a quote is a Go string
 //	jsonhas KEY…       the last document has these keys
 //	mkrepo DIR         a repository with a.txt = v1 on main
 //	digest VAR DIR     what DIR holds, to the last byte, without what a sandbox may show there
@@ -45,7 +46,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup:               setup,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"rc": rc, "jsonget": jsonGet, "jsonis": jsonIs, "jsonhas": jsonHas, "mkrepo": mkrepo, "term": terminal,
+			"rc": rc, "rc0": rc0, "jsonget": jsonGet, "jsonis": jsonIs, "jsonhas": jsonHas, "mkrepo": mkrepo, "term": terminal,
 			"digest": func(ts *testscript.TestScript, neg bool, args []string) { digest(t, ts, neg, args) },
 			"same":   func(ts *testscript.TestScript, neg bool, args []string) { same(t, ts, neg, args) },
 		},
@@ -126,6 +127,13 @@ func terminal(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+func rc0(ts *testscript.TestScript, neg bool, args []string) {
+	err := ts.Exec(args[0], args[1:]...)
+	if !neg || err == nil {
+		ts.Fatalf("%v, want a failure", err)
+	}
+}
+
 func wantsJSON(args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
@@ -198,8 +206,14 @@ func jsonIs(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 {
 		ts.Fatalf("usage: jsonis PATH VALUE")
 	}
-	if got := value(ts, args[0]); (got == args[1]) == neg {
-		ts.Fatalf("%s is %q, want %q", args[0], got, args[1])
+	want := args[1]
+	if strings.HasPrefix(want, `"`) {
+		var err error
+		want, err = strconv.Unquote(want)
+		ts.Check(err)
+	}
+	if got := value(ts, args[0]); (got == want) == neg {
+		ts.Fatalf("%s is %q, want %q", args[0], got, want)
 	}
 }
 
@@ -238,5 +252,7 @@ func same(t *testing.T, ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// placeholder is where a sandbox may be seen, and the folder that git makes for it.
-func placeholder() []string { return append(oracle.Placeholder(), ".git/worktrees") }
+// placeholder is what a plan may leave in a repository until cleanup and gc.
+func placeholder() []string {
+	return append(oracle.Placeholder(), ".git/worktrees", ".git/objects/??")
+}
