@@ -59,7 +59,7 @@ func (t *Tracker) checkCapture(opts CaptureOptions) error {
 
 // capture is Capture for callers that hold the locks.
 func (t *Tracker) capture(ctx context.Context, opts CaptureOptions) (Captured, error) {
-	rec, err := t.record(ctx, opts.Paths)
+	rec, err := t.record(ctx, opts.Paths, nil)
 	if err != nil {
 		return Captured{}, err
 	}
@@ -73,13 +73,14 @@ type recording struct {
 	tree oid
 }
 
-// record scans the roots and makes all objects of the present state.
-func (t *Tracker) record(ctx context.Context, paths []Path) (*recording, error) {
+// record scans the roots and makes all objects of the present state. What is
+// in base need not be stored.
+func (t *Tracker) record(ctx context.Context, paths []Path, base map[oid]bool) (*recording, error) {
 	if err := t.store.sweep(); err != nil {
 		return nil, err
 	}
 	for range scanTries {
-		rec, err := t.recordOnce(ctx, paths)
+		rec, err := t.recordOnce(ctx, paths, base)
 		if !errors.Is(err, errMoving) {
 			return rec, err
 		}
@@ -89,7 +90,7 @@ func (t *Tracker) record(ctx context.Context, paths []Path) (*recording, error) 
 		"stop the programs that write there and try again")
 }
 
-func (t *Tracker) recordOnce(ctx context.Context, paths []Path) (*recording, error) {
+func (t *Tracker) recordOnce(ctx context.Context, paths []Path, base map[oid]bool) (*recording, error) {
 	roots, err := openRoots(t.roots)
 	if err != nil {
 		return nil, err
@@ -102,6 +103,7 @@ func (t *Tracker) recordOnce(ctx context.Context, paths []Path) (*recording, err
 		scanner: &scanner{ctx: ctx, c: c, roots: roots, start: fileClock()},
 		pack:    newPackWriter(t.store.packDir(), t.store.f, t.store.has),
 		seeds:   t.seeds,
+		base:    base,
 	}}
 	if rec.tree, err = rec.make(paths); err != nil {
 		return nil, errors.Join(err, rec.close())

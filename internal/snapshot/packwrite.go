@@ -38,9 +38,9 @@ type packEntry struct {
 // packWriter makes one pack. Nothing of it can be seen before publish. Its
 // methods may be called from several goroutines.
 type packWriter struct {
-	dir  string // the folder of packs
-	f    format
-	plan func(oid) bool // reports whether the store has an object already
+	dir    string // the folder of packs
+	f      format
+	stored func(oid) bool // reports whether the store has an object already
 
 	mu      sync.Mutex
 	file    *fsx.File // nil until spilled
@@ -52,7 +52,7 @@ type packWriter struct {
 }
 
 func newPackWriter(dir string, f format, stored func(oid) bool) *packWriter {
-	w := &packWriter{dir: dir, f: f, plan: stored, have: map[oid]struct{}{}}
+	w := &packWriter{dir: dir, f: f, stored: stored, have: map[oid]struct{}{}}
 	w.buf = append(w.buf, "PACK\x00\x00\x00\x02\x00\x00\x00\x00"...)
 	return w
 }
@@ -75,7 +75,7 @@ func (w *packWriter) hasLocked(id oid) bool {
 	if _, ok := w.have[id]; ok {
 		return true
 	}
-	return w.plan(id)
+	return w.stored(id)
 }
 
 // add stores an object if it is not there yet and returns its id.
@@ -374,8 +374,7 @@ const probeSize = 64 << 10
 // one that only stores where they do not get smaller.
 func (d *deflater) writerFor(w io.Writer, begin []byte) *zlib.Writer {
 	if d.fast == nil {
-		d.fast, _ = zlib.NewWriterLevel(io.Discard, zlib.BestSpeed)
-		d.store, _ = zlib.NewWriterLevel(io.Discard, zlib.NoCompression)
+		d.fast, _ = zlib.NewWriterLevel(io.Discard, zlib.BestSpeed) // a level that exists
 	}
 	z := d.fast
 	if len(begin) >= probeSize {
@@ -384,6 +383,9 @@ func (d *deflater) writerFor(w io.Writer, begin []byte) *zlib.Writer {
 		d.fast.Write(begin[:probeSize])
 		d.fast.Close()
 		if d.probe.Len() > probeSize*97/100 {
+			if d.store == nil {
+				d.store, _ = zlib.NewWriterLevel(io.Discard, zlib.NoCompression)
+			}
 			z = d.store
 		}
 	}

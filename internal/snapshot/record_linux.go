@@ -29,6 +29,7 @@ type recorder struct {
 	*scanner
 	pack  *packWriter
 	seeds map[string]*seed // by root
+	base  map[oid]bool     // objects that the store lacks and the base commit reaches
 
 	jobs  []readJob
 	next  atomic.Int64
@@ -202,7 +203,7 @@ func (w *reader) note(j readJob, found finding) {
 		e.flags &^= flagInBase
 		d.hash = true
 	}
-	if found.base {
+	if found.base || w.base[e.id] {
 		e.flags |= flagInBase
 	}
 	if found.xattr != d.entryXattr(j.i) {
@@ -211,10 +212,10 @@ func (w *reader) note(j readJob, found finding) {
 	}
 }
 
-// keeps reports whether an object that an entry had before is stored, so that
-// reading the same content again stores nothing.
-func (j readJob) keeps(id oid) bool {
-	return j.was.flags&flagInBase != 0 && j.was.id == id
+// keeps reports whether the base commit reaches what was read, as far as that
+// is known: it need not be stored then.
+func (w *reader) keeps(j readJob, id oid) bool {
+	return w.base[id] || j.was.flags&flagInBase != 0 && j.was.id == id
 }
 
 func (w *reader) readLink(j readJob) (oid, error) {
@@ -231,7 +232,7 @@ func (w *reader) readLink(j readJob) (oid, error) {
 			continue
 		}
 		id := w.f().idOf(kindBlob, b[:n])
-		if j.keeps(id) {
+		if w.keeps(j, id) {
 			return id, nil
 		}
 		return w.pack.add(kindBlob, b[:n], &w.z)
@@ -327,7 +328,7 @@ func (w *reader) content(j readJob, f *os.File, size int64) (oid, error) {
 		return oid{}, err
 	}
 	id := w.f().idOf(kindBlob, w.buf[:n])
-	if j.keeps(id) {
+	if w.keeps(j, id) {
 		return id, nil
 	}
 	return w.pack.add(kindBlob, w.buf[:n], &w.z)
@@ -413,7 +414,7 @@ func (r *recorder) tree(d *dir, z *deflater) (bool, error) {
 	at := d.parent.index(d)
 	e := &d.parent.entries[at]
 	id := r.pack.f.idOf(kindTree, content)
-	base := e.id == id && e.flags&flagInBase != 0
+	base := r.base[id] || e.id == id && e.flags&flagInBase != 0
 	if s := r.seeds[root.Name]; s != nil && s.trees[id] {
 		base = true
 	}

@@ -68,6 +68,7 @@ type restorer struct {
 	present *recording
 	before  Captured
 	changes []change
+	base    map[oid]bool     // what only an alternate has of the state
 	alone   map[place]string // what no state holds, and why
 	stays   map[place]bool   // directories that hold such things
 
@@ -106,18 +107,25 @@ func (r *restorer) restore() (Restored, error) {
 
 // compare records the present state and finds what differs.
 func (r *restorer) compare() error {
-	rec, err := r.t.record(r.ctx, nil)
+	rec, err := r.t.record(r.ctx, nil, nil)
 	if err != nil {
 		return err
 	}
 	r.present = rec
 	label := "before the restore of " + r.ref
 	r.before, err = r.t.publish(r.ctx, rec, CaptureOptions{Parent: r.opts.Parent, Label: label, When: r.opts.When})
+	var cmp *comparer
 	if err == nil {
-		r.changes, err = r.t.store.compare(r.ctx, r.before.Ref, r.ref)
+		cmp, err = r.t.store.comparison(r.ctx, r.before.Ref, r.ref)
 	}
 	if err != nil {
 		return errors.Join(err, rec.close())
+	}
+	r.changes, r.base = cmp.out, map[oid]bool{}
+	for id := range cmp.to {
+		if !r.t.store.has(id) {
+			r.base[id] = true
+		}
 	}
 	return nil
 }
@@ -512,7 +520,7 @@ func (r *restorer) takeBack(m *fsx.Move, in intent, rec *recording) error {
 
 // verify scans the result and compares it with the target.
 func (r *restorer) verify() (*recording, error) {
-	rec, err := r.t.record(r.ctx, nil)
+	rec, err := r.t.record(r.ctx, nil, r.base)
 	if err != nil {
 		return nil, fmt.Errorf("verify the result: %w", err)
 	}

@@ -293,7 +293,7 @@ func (s *Store) copyChecked(ctx context.Context, id oid, o object, w io.Writer) 
 	return nil
 }
 
-// copyForeign reads an object through the ObjectReader.
+// copyForeign is copyObject for what only the ObjectReader has.
 func (s *Store) copyForeign(ctx context.Context, id oid, want kind, w io.Writer) error {
 	name := s.f.hex(id)
 	if s.reader == nil {
@@ -301,16 +301,33 @@ func (s *Store) copyForeign(ctx context.Context, id oid, want kind, w io.Writer)
 	}
 	s.readerMu.Lock()
 	defer s.readerMu.Unlock()
-	info, err := s.reader.CopyObject(ctx, name, w)
+	infos, err := s.reader.StatObjects(ctx, []string{name})
 	switch {
-	case errors.Is(err, agents.ErrNotFound):
-		return fmt.Errorf("%s %s is missing: %w", want, name, agents.ErrDamaged)
 	case err != nil:
 		return fmt.Errorf("%s %s: %w", want, name, err)
-	case info.Kind != want.String():
-		return fmt.Errorf("%s %s is a %s: %w", want, name, info.Kind, agents.ErrDamaged)
+	case len(infos) != 1 || infos[0].Kind == "":
+		return fmt.Errorf("%s %s is missing: %w", want, name, agents.ErrDamaged)
+	case infos[0].Kind != want.String():
+		return fmt.Errorf("%s %s is a %s: %w", want, name, infos[0].Kind, agents.ErrDamaged)
+	}
+	h := s.f.newObject(want, infos[0].Size)
+	if _, err := s.reader.CopyObject(ctx, name, io.MultiWriter(h, w)); err != nil {
+		if errors.Is(err, agents.ErrNotFound) {
+			err = fmt.Errorf("%w: %w", agents.ErrDamaged, err)
+		}
+		return fmt.Errorf("%s %s: %w", want, name, err)
+	}
+	if s.f.sum(h) != id {
+		return fmt.Errorf("%s %s does not hash to its id: %w", want, name, agents.ErrDamaged)
 	}
 	return nil
+}
+
+// hasDamaged reports whether a pack could not be opened.
+func (s *Store) hasDamaged() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.damaged) > 0
 }
 
 // readObject returns an object's whole content; for trees, commits and

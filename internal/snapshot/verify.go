@@ -82,6 +82,14 @@ func (v *verifier) foreignOnes(ctx context.Context) error {
 	if v.s.reader == nil {
 		return fmt.Errorf("%s %s is missing: %w", v.foreign[0].kind, ids[0], agents.ErrDamaged)
 	}
+	if v.s.hasDamaged() { // the reader may know the objects of a damaged pack of our own
+		for _, o := range v.foreign {
+			if err := v.s.copyForeign(ctx, o.id, o.kind, io.Discard); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	v.s.readerMu.Lock()
 	defer v.s.readerMu.Unlock()
 	infos, err := v.s.reader.StatObjects(ctx, ids)

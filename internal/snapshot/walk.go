@@ -212,7 +212,16 @@ func (s *Store) Compare(ctx context.Context, from, to string) ([]Change, error) 
 	return out, nil
 }
 
+// compare is Compare with what both states have in their own words.
 func (s *Store) compare(ctx context.Context, from, to string) ([]change, error) {
+	c, err := s.comparison(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	return c.out, nil
+}
+
+func (s *Store) comparison(ctx context.Context, from, to string) (*comparer, error) {
 	a, err := s.openState(ctx, from)
 	if err != nil {
 		return nil, err
@@ -228,7 +237,7 @@ func (s *Store) compare(ctx context.Context, from, to string) ([]change, error) 
 	for name := range b.roots {
 		names[name] = true
 	}
-	cmp := &comparer{s: s, ctx: ctx}
+	cmp := &comparer{s: s, ctx: ctx, to: map[oid]bool{}}
 	for name := range names {
 		cmp.root = name
 		if err := cmp.items("", a.roots[name], b.roots[name], a.nodes[name].owner, b.nodes[name].owner); err != nil {
@@ -239,7 +248,7 @@ func (s *Store) compare(ctx context.Context, from, to string) ([]change, error) 
 		x, y := cmp.out[i], cmp.out[j]
 		return x.root < y.root || x.root == y.root && x.path < y.path
 	})
-	return cmp.out, nil
+	return cmp, nil
 }
 
 // comparer walks two states side by side and skips what both share.
@@ -248,12 +257,16 @@ type comparer struct {
 	ctx  context.Context // of the one call that made it
 	root string
 	out  []change
+	to   map[oid]bool // the objects of the second state that the first has not at the same path
 }
 
 // items compares what two states have at one path; either may be nothing.
 func (c *comparer) items(path string, a, b item, aOwner, bOwner owner) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
+	}
+	if b.exists() && a.id != b.id {
+		c.to[b.id] = true
 	}
 	same := a.mode == b.mode && a.perm == b.perm && a.owner == b.owner && a.xattr == b.xattr
 	if !same || !a.isDir() && a.id != b.id {
