@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -164,10 +165,14 @@ func (t *Tracker) publish(ctx context.Context, rec *recording, opts CaptureOptio
 		}
 	}
 	out.Ref, out.BytesAdded = f.hex(c.lastRef), size
-	if err := t.saveCache(c); err != nil {
-		return Captured{}, fmt.Errorf("write stat cache: %w", err)
-	}
 	t.seeds = map[string]*seed{}
+	// The state is whole and durable. What follows makes later ones cheaper.
+	if err := t.store.join(ctx); err != nil {
+		out.Notices = append(out.Notices, fmt.Sprintf("packs were not joined: %v", err))
+	}
+	if err := t.saveCache(c); err != nil {
+		out.Notices = append(out.Notices, fmt.Sprintf("the stat cache was not written, so the next capture reads more: %v", err))
+	}
 	return out, nil
 }
 
@@ -253,6 +258,9 @@ func (t *Tracker) saveCache(c *cache) error {
 }
 
 func (t *Tracker) writeCache(b []byte) error {
+	if err := fsx.MkdirAll(filepath.Dir(t.cacheFile), 0o700); err != nil {
+		return err
+	}
 	tmp := t.cacheFile + ".new"
 	f, err := fsx.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -684,3 +684,22 @@ func flip(b []byte, i int) []byte {
 	b[i] ^= 1
 	return b
 }
+
+func TestManyCapturesLeaveFewPacks(t *testing.T) {
+	l := newLab(t)
+	var refs []string
+	for i := range 140 {
+		l.write("f", fmt.Sprint(i))
+		refs = append(refs, l.captureKnown("f").Ref)
+	}
+	packs, _ := filepath.Glob(filepath.Join(l.objects, "objects/pack/*.pack"))
+	if len(packs) > 70 {
+		t.Errorf("got %d packs", len(packs))
+	}
+	for _, ref := range refs {
+		must(t, l.store.Verify(t.Context(), ref))
+	}
+	if c := l.capture(); c.Changed || c.FilesRead > 1 {
+		t.Errorf("capture after joining: got %+v", c)
+	}
+}

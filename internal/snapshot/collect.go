@@ -7,18 +7,20 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 	"sort"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 )
 
-// When Collect writes packs anew.
+// When packs are written anew.
 const (
-	smallPack  = 1 << 20 // bytes; packs up to this size are joined …
-	manyPacks  = 16      // … once there are more than this many
-	deadShare  = 5       // a pack is written anew when more than 1/deadShare of its bytes are dead
-	copyBuffer = 1 << 20
+	smallPack    = 1 << 20 // bytes; packs up to this size are joined …
+	manyPacks    = 16      // … once there are more than this many
+	tooManyPacks = 64      // … or, by a capture, more than this many
+	deadShare    = 5       // a pack is written anew when more than 1/deadShare of its bytes are dead
+	copyBuffer   = 1 << 20
 )
 
 // Collect frees the bytes of what neither a commit of keep nor a held one
@@ -51,7 +53,12 @@ func (s *Store) collect(ctx context.Context, keep []string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := s.rewrite(ctx, live); err != nil {
+	isLive := func(id oid) bool { return live[id] }
+	old, err := s.worthless(isLive)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.rewrite(ctx, old, isLive); err != nil {
 		return 0, err
 	}
 	after, err := s.Size()
@@ -136,7 +143,7 @@ type extent struct {
 
 // extents returns a pack's entries in the order of the file, and how many
 // bytes of it are live.
-func (p *pack) extents(live map[oid]bool) ([]extent, int64, error) {
+func (p *pack) extents(live func(oid) bool) ([]extent, int64, error) {
 	all := make([]extent, p.n)
 	for i := range all {
 		off, err := p.offset(i)
@@ -145,7 +152,7 @@ func (p *pack) extents(live map[oid]bool) ([]extent, int64, error) {
 		}
 		var id oid
 		copy(id[:], p.id(i))
-		all[i] = extent{i: i, off: off, live: live[id]}
+		all[i] = extent{i: i, off: off, live: live(id)}
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].off < all[j].off })
 	end, sum := p.size-int64(p.f.size), int64(0)
@@ -159,12 +166,11 @@ func (p *pack) extents(live map[oid]bool) ([]extent, int64, error) {
 	return all, sum, nil
 }
 
-// rewrite publishes a pack with what is live of those that are not worth
-// keeping, and then removes them.
-func (s *Store) rewrite(ctx context.Context, live map[oid]bool) error {
-	old, err := s.worthless(live)
-	if err != nil || len(old) == 0 {
-		return err
+// rewrite publishes a pack with what is live of old ones, and then removes
+// those.
+func (s *Store) rewrite(ctx context.Context, old []*pack, live func(oid) bool) error {
+	if len(old) == 0 {
+		return nil
 	}
 	w := newPackWriter(s.packDir(), s.f, func(oid) bool { return false })
 	for _, p := range old {
@@ -193,8 +199,26 @@ func (s *Store) rewrite(ctx context.Context, live map[oid]bool) error {
 	return s.refresh()
 }
 
+// join makes one pack of the small ones once captures have left very many of
+// them: each costs every later process an open file.
+func (s *Store) join(ctx context.Context) error {
+	s.mu.Lock()
+	var small []*pack
+	for _, p := range s.order {
+		if p.size <= smallPack {
+			small = append(small, p)
+		}
+	}
+	s.mu.Unlock()
+	if len(small) <= tooManyPacks {
+		return nil
+	}
+	small = slices.DeleteFunc(small, (*pack).deltas)
+	return s.rewrite(ctx, small, func(oid) bool { return true })
+}
+
 // worthless chooses the packs to write anew.
-func (s *Store) worthless(live map[oid]bool) ([]*pack, error) {
+func (s *Store) worthless(live func(oid) bool) ([]*pack, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var old, small []*pack
@@ -236,7 +260,7 @@ func (p *pack) deltas() bool {
 }
 
 // copyLive copies the live entries of a pack as they are, and checks each.
-func (s *Store) copyLive(ctx context.Context, w *packWriter, p *pack, live map[oid]bool) error {
+func (s *Store) copyLive(ctx context.Context, w *packWriter, p *pack, live func(oid) bool) error {
 	all, _, err := p.extents(live)
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func ReadPack(dir string, idx, data []byte) error {
 	}
 	defer p.close()
 	p.deltas()
-	if _, _, err := p.extents(map[oid]bool{}); err != nil {
+	if _, _, err := p.extents(func(oid) bool { return false }); err != nil {
 		return err
 	}
 	for i := range p.n {

@@ -123,7 +123,7 @@ func (r *restorer) compare() error {
 	}
 	r.changes, r.base = cmp.out, map[oid]bool{}
 	for id := range cmp.to {
-		if !r.t.store.has(id) {
+		if !r.t.store.hasDamaged() && !r.t.store.has(id) {
 			r.base[id] = true
 		}
 	}
