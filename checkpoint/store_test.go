@@ -465,13 +465,6 @@ func TestManagerLifecycle(t *testing.T) {
 	if got := box.get(t); got != "after" {
 		t.Errorf("a refused rollback changed the file to %q", got)
 	}
-	must(t, os.WriteFile(filepath.Join(cp2.SnapshotPath, "f"), []byte("bad"), 0o644))
-	if err := m.RollbackTo(t.Context(), cp2); !errors.Is(err, agents.ErrDamaged) {
-		t.Errorf("rollback to a damaged checkpoint: %v, want ErrDamaged", err)
-	}
-	if got := box.get(t); got != "after" {
-		t.Errorf("a refused rollback changed the file to %q", got)
-	}
 	if _, err := m.CreateCheckpoint(t.Context(), box, plan, "whenever", nil); !errors.Is(err, agents.ErrInvalid) {
 		t.Errorf("unknown phase: %v, want ErrInvalid", err)
 	}
@@ -480,6 +473,27 @@ func TestManagerLifecycle(t *testing.T) {
 		t.Errorf("failed capture: %v", err)
 	}
 	leftovers(t, s, plan)
+}
+
+// TestB008DamagedPayloadLeavesTheSandbox: what cannot be restored is found
+// before anything is touched, and the checkpoint stays listed.
+func TestB008DamagedPayloadLeavesTheSandbox(t *testing.T) {
+	s, plan, box := newStore(t), newID(), newDirSandbox(t)
+	m := checkpoint.NewManager(s, nil)
+	box.set(t, "before")
+	cp, err := m.CreateCheckpoint(t.Context(), box, plan, "pre_execute", nil)
+	must(t, err)
+	box.set(t, "after")
+	must(t, os.Truncate(filepath.Join(cp.SnapshotPath, "f"), 0))
+	if err := m.RollbackTo(t.Context(), cp); !errors.Is(err, agents.ErrDamaged) {
+		t.Errorf("rollback to a damaged checkpoint: %v, want ErrDamaged", err)
+	}
+	if got := box.get(t); got != "after" {
+		t.Errorf("a refused rollback changed the file to %q", got)
+	}
+	if list, err := m.ListCheckpoints(box.id); err != nil || len(list) != 1 {
+		t.Errorf("list = %v, %v, want the checkpoint", list, err)
+	}
 }
 
 // TestU031ManagerFromManyGoroutines: no race, and none lost.

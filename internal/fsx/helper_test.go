@@ -168,6 +168,18 @@ func (b bench) prepare(t testing.TB, from, to plain) *fsx.Move {
 	return m
 }
 
+// union returns the paths of both trees.
+func union(a, b plain) map[string]bool {
+	all := map[string]bool{}
+	for path := range a {
+		all[path] = true
+	}
+	for path := range b {
+		all[path] = true
+	}
+	return all
+}
+
 // memoryDir is a folder for many attempts, in memory where there is such a file
 // system, since each attempt syncs a lot.
 func memoryDir(t testing.TB) string {

@@ -114,17 +114,6 @@ func (b bench) move(then func(*fsx.Move) error) error {
 
 func stageName(path string) string { return fmt.Sprintf("%x", path) }
 
-func union(a, b plain) map[string]bool {
-	all := map[string]bool{}
-	for path := range a {
-		all[path] = true
-	}
-	for path := range b {
-		all[path] = true
-	}
-	return all
-}
-
 // recover ends what a killed process began.
 func (b bench) recover() error {
 	m, err := fsx.LoadMove(b.journal)
