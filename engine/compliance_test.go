@@ -33,7 +33,7 @@ type compliance struct {
 	told       []string
 }
 
-func newCompliance(t *testing.T, change func(*engine.Settings)) *compliance {
+func newCompliance(t *testing.T, change func(*engine.Settings), also ...tool.Tool) *compliance {
 	t.Helper()
 	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
 	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
@@ -46,7 +46,7 @@ func newCompliance(t *testing.T, change func(*engine.Settings)) *compliance {
 	c.must(err)
 	c.strategies, err = sandbox.NewRegistry(gitworktree.New(), none.New())
 	c.must(err)
-	tools, err := tool.NewRegistry(builtin.All()...)
+	tools, err := tool.NewRegistry(append(builtin.All(), also...)...)
 	c.must(err)
 	set := engine.Settings{
 		DataDir: c.data, SandboxDir: filepath.Join(c.data, "sandboxes"), Cleanup: engine.CleanOnApply,

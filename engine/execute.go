@@ -171,7 +171,7 @@ func stepAfter(step agents.Step, inv agents.Invocation, err error) agents.Step {
 }
 
 // hook makes the checkpoint of a phase (sandbox.md, "Checkpoint Lifecycle").
-// It always adds a row.
+// It always adds a row, unless checkpoints are off, which it says.
 func (s *session) hook(ctx context.Context, phase agents.CheckpointPhase, status string) error {
 	meta := agents.CheckpointMetadata{Reason: string(phase), Phase: string(phase)}
 	if status != "" {
@@ -185,6 +185,9 @@ func (s *session) hook(ctx context.Context, phase agents.CheckpointPhase, status
 	c.drop()
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", phase, err)
+	}
+	if c == nil {
+		s.say("checkpoints are off (sandbox.checkpoint.enabled): there is none of %s", phase)
 	}
 	return nil
 }

@@ -278,6 +278,7 @@ func (s *session) write(ctx context.Context, c call, b *box, inv agents.Invocati
 		note.Refs = before.refs()
 	} else {
 		note.OnFailure = agents.FailKeep
+		s.say("checkpoints are off (sandbox.checkpoint.enabled): what %s changes cannot be taken back", inv.Tool)
 	}
 	if err := s.begin(note); err != nil {
 		return s.failedEarly(ctx, c, inv, err)

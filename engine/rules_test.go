@@ -1,0 +1,268 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/engine"
+	"github.com/cleveragents/agents/internal/oracle"
+	"github.com/cleveragents/agents/tool"
+)
+
+// The specification's rules about checkpoints that the compliance suites do
+// not name: which are made when, and who is refused without them.
+
+// plain is a tool of the test's own.
+type plain struct {
+	name string
+	can  agents.Capability
+}
+
+func (p plain) Spec() tool.Spec {
+	return tool.Spec{Name: p.name, Capability: p.can, Input: json.RawMessage(`{"type":"object"}`)}
+}
+
+func (p plain) Call(_ context.Context, env tool.Env, _ json.RawMessage) (tool.Result, error) {
+	return tool.Result{}, os.WriteFile(filepath.Join(env.Path, "called-"+p.name), []byte("x"), 0o644)
+}
+
+// required makes a plan that requires checkpoints.
+func (c *compliance) required(repo *oracle.Repo) agents.Plan {
+	c.t.Helper()
+	p, err := c.CreatePlan(c.t.Context(), engine.PlanRequest{RequireCheckpoints: true, Resources: []agents.Resource{
+		{Name: "repo", Type: agents.TypeGitCheckout, Location: repo.Dir},
+	}})
+	c.must(err)
+	return p
+}
+
+// "The require_checkpoints plan flag, when enabled, rejects tools that declare
+// checkpointable: false."
+func TestU115RequireCheckpoints(t *testing.T) {
+	blunt := plain{"blunt", agents.Capability{Writes: true, RollbackMechanism: agents.MechNone}}
+	keen := plain{"keen", agents.Capability{Writes: true, Checkpointable: true, RollbackMechanism: agents.MechSnapshot}}
+	looks := plain{"looks", agents.Capability{ReadOnly: true, RollbackMechanism: agents.MechNone}}
+	c := newCompliance(t, nil, blunt, keen, looks)
+	repo := oracle.NewRepo(t)
+	p := c.required(repo)
+	call := func(plan, name string) error {
+		_, err := c.RunTool(t.Context(), engine.ToolRequest{Plan: plan, Tool: name})
+		return err
+	}
+	if err := call(p.ID, "blunt"); !errors.Is(err, agents.ErrBlocked) || agents.KindOf(err) != agents.BusinessRuleViolation {
+		t.Errorf("a tool that is not checkpointable: got %v of kind %q", err, agents.KindOf(err))
+	}
+	if got := c.sandboxes(p.ID); len(got) > 0 {
+		t.Errorf("a refused call made sandboxes: %+v", got)
+	}
+	c.must(call(p.ID, "keen"))
+	c.must(call(p.ID, "looks"))
+	c.must(call(c.plan(repo).ID, "blunt")) // where nothing is required
+
+	// An action with such a tool is refused before its first step runs.
+	_, err := c.CreateAction(t.Context(), []byte("name: local/two\nrequire_checkpoints: true\nsteps:\n  - {id: a, tool: keen, with: {}}\n  - {id: b, tool: blunt, with: {}}\n"))
+	c.must(err)
+	two := c.use("local/two", repo)
+	_, err = c.Execute(t.Context(), engine.ExecuteRequest{Plan: two.ID})
+	if !errors.Is(err, agents.ErrBlocked) || len(c.sandboxes(two.ID)) > 0 {
+		t.Errorf("execute: got %v and sandboxes %+v, want agents.ErrBlocked before anything runs", err, c.sandboxes(two.ID))
+	}
+}
+
+// use makes a plan from an action on one repository.
+func (c *compliance) use(action string, repo *oracle.Repo) agents.Plan {
+	c.t.Helper()
+	name := strings.ReplaceAll(action, "/", "-")
+	_, err := c.CreateProject(c.t.Context(), name)
+	c.must(err)
+	r, err := c.AddResource(c.t.Context(), agents.Resource{Name: name, Type: agents.TypeGitCheckout, Location: repo.Dir})
+	c.must(err)
+	_, err = c.LinkResource(c.t.Context(), name, r.ID)
+	c.must(err)
+	p, err := c.UseAction(c.t.Context(), engine.UseRequest{Action: action, Projects: []string{name}})
+	c.must(err)
+	return p
+}
+
+func TestU029RequiredCheckpointsThatCannotBeMade(t *testing.T) {
+	t.Run("off", func(t *testing.T) {
+		c := newCompliance(t, func(s *engine.Settings) { s.Checkpoints = false })
+		p := c.required(oracle.NewRepo(t))
+		if _, err := c.tryWrite(p.ID, "", "a.txt", "v2\n"); !errors.Is(err, agents.ErrBlocked) || len(c.sandboxes(p.ID)) > 0 {
+			t.Errorf("got %v and sandboxes %+v, want agents.ErrBlocked and none", err, c.sandboxes(p.ID))
+		}
+	})
+	t.Run("store cannot be written", func(t *testing.T) {
+		c := newCompliance(t, nil)
+		p := c.required(oracle.NewRepo(t))
+		store := filepath.Join(c.data, "checkpoints")
+		c.must(os.RemoveAll(store))
+		c.must(os.WriteFile(store, nil, 0o600)) // root is stopped by this too
+		if _, err := c.tryWrite(p.ID, "", "a.txt", "v2\n"); !errors.Is(err, agents.ErrBlocked) || len(c.sandboxes(p.ID)) > 0 {
+			t.Errorf("got %v and sandboxes %+v, want agents.ErrBlocked and none", err, c.sandboxes(p.ID))
+		}
+	})
+}
+
+// Without checkpoints everything runs, nothing can be taken back, and that is
+// said each time.
+func TestU023CheckpointsAreOffAloud(t *testing.T) {
+	c := newCompliance(t, func(s *engine.Settings) { s.Checkpoints = false })
+	repo := oracle.NewRepo(t)
+	p := c.plan(repo)
+	said := func(when string) {
+		t.Helper()
+		if !slices.ContainsFunc(c.told, func(s string) bool { return strings.Contains(s, "checkpoints are off") }) {
+			t.Errorf("%s: nobody said that checkpoints are off: %q", when, c.told)
+		}
+		c.told = nil
+	}
+	c.write(p.ID, "", "a.txt", "v2\n")
+	said("after a call")
+	if _, err := c.CreateCheckpoint(t.Context(), engine.CheckpointRequest{Plan: p.ID}); !errors.Is(err, agents.ErrBlocked) {
+		t.Errorf("a checkpoint by hand: got %v, want agents.ErrBlocked", err)
+	}
+	inv, err := c.shell(p.ID, "echo half > a.txt; exit 3")
+	if !errors.Is(err, agents.ErrToolFailed) || inv.RolledBack || c.content(p.ID, "a.txt") != "half\n" {
+		t.Errorf("a failed command: got %v, rolled back %t, a.txt %q", err, inv.RolledBack, c.content(p.ID, "a.txt"))
+	}
+	said("after a failed call")
+	_, err = c.Execute(t.Context(), engine.ExecuteRequest{Plan: p.ID})
+	c.must(err)
+	said("after execute")
+	_, err = c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID})
+	c.must(err)
+	said("after apply")
+	if got := len(c.checkpoints(p.ID)); got != 0 {
+		t.Errorf("checkpoints: got %d", got)
+	}
+}
+
+// The hooks of sandbox.md, in order, and what each holds.
+func TestPhaseHooks(t *testing.T) {
+	c := newCompliance(t, nil)
+	repo := oracle.NewRepo(t)
+	p := c.plan(repo)
+	c.write(p.ID, "", "a.txt", "v2\n")
+	_, err := c.Execute(t.Context(), engine.ExecuteRequest{Plan: p.ID})
+	c.must(err)
+	_, err = c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID})
+	c.must(err)
+	var got []string
+	for _, cp := range c.checkpoints(p.ID) {
+		if strings.HasPrefix(cp.Metadata.Phase, "pre_") || strings.HasPrefix(cp.Metadata.Phase, "post_") {
+			got = append(got, cp.Metadata.Phase+" "+cp.Metadata.Extra["status"])
+			if len(cp.Refs) != 1 || cp.SandboxRef == "" {
+				t.Errorf("%s: refs %+v", cp.Metadata.Phase, cp.Refs)
+			}
+		}
+	}
+	if want := []string{"pre_execute ", "post_execute success", "pre_apply "}; !slices.Equal(got, want) {
+		t.Errorf("hooks: got %q, want %q", got, want)
+	}
+}
+
+// A failed apply leaves what it found, and the state before it is listed.
+func TestPreApplyHookOfAFailedApply(t *testing.T) {
+	c := newCompliance(t, nil)
+	repo := oracle.NewRepo(t)
+	p := c.plan(repo)
+	c.write(p.ID, "", "a.txt", "ours\n")
+	repo.Write("a.txt", "theirs\n")
+	repo.Commit("theirs")
+	before := c.realState(repo)
+	if _, err := c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID}); !errors.Is(err, agents.ErrConflict) {
+		t.Fatalf("Apply: got %v, want agents.ErrConflict", err)
+	}
+	c.wantUntouched(before, "by a failed apply")
+	rows := c.checkpoints(p.ID)
+	last := rows[len(rows)-1]
+	if last.Metadata.Phase != string(agents.PhasePreApply) || c.content(p.ID, "a.txt") != "ours\n" {
+		t.Errorf("newest checkpoint of phase %q, a.txt %q", last.Metadata.Phase, c.content(p.ID, "a.txt"))
+	}
+	c.rollback(p.ID, last.ID)
+	if got := c.content(p.ID, "a.txt"); got != "ours\n" {
+		t.Errorf("a.txt after a rollback to pre_apply: %q", got)
+	}
+}
+
+// Each trigger alone makes its own checkpoints and no others; a step's
+// transaction does not depend on them.
+func TestTriggers(t *testing.T) {
+	const action = "name: local/half\nsteps:\n  - {id: a, tool: file-write, with: {path: a.txt, content: \"v2\\n\"}}\n" +
+		"  - {id: b, tool: shell, with: {command: \"echo half > a.txt; exit 3\"}}\n"
+	for _, row := range []struct {
+		triggers []agents.Trigger
+		want     []string // reasons, without the hooks
+	}{
+		{nil, nil},
+		{[]agents.Trigger{agents.BeforeToolExecute}, []string{"before builtin/shell"}},
+		{[]agents.Trigger{agents.AfterToolExecute}, []string{"after builtin/file-write"}},
+		{[]agents.Trigger{agents.OnError}, []string{"error in builtin/shell"}},
+		{agents.Triggers(), []string{"after builtin/file-write", "error in builtin/shell"}},
+	} {
+		name := "none"
+		if len(row.triggers) > 0 {
+			name = string(row.triggers[0])
+		}
+		t.Run(name, func(t *testing.T) {
+			c := newCompliance(t, func(s *engine.Settings) { s.Triggers = row.triggers })
+			_, err := c.CreateAction(t.Context(), []byte(action))
+			c.must(err)
+			p := c.use("local/half", oracle.NewRepo(t))
+			if _, err := c.Execute(t.Context(), engine.ExecuteRequest{Plan: p.ID}); !errors.Is(err, agents.ErrToolFailed) {
+				t.Fatalf("Execute: got %v, want agents.ErrToolFailed", err)
+			}
+			if got := c.content(p.ID, "a.txt"); got != "v2\n" {
+				t.Errorf("a.txt after the failed step: got %q, want v2", got)
+			}
+			var got []string
+			for _, cp := range c.checkpoints(p.ID) {
+				if cp.Metadata.Phase == string(agents.PhaseExecute) {
+					got = append(got, cp.Metadata.Reason)
+				}
+			}
+			for _, want := range row.want {
+				if !slices.Contains(got, want) {
+					t.Errorf("checkpoints %q, want %q among them", got, want)
+				}
+			}
+			if len(row.triggers) < 2 {
+				for _, reason := range got {
+					if len(row.want) == 0 || !strings.HasPrefix(reason, strings.Fields(row.want[0])[0]) {
+						t.Errorf("checkpoint %q, which no trigger asked for", reason)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestRollbackWithoutASandbox(t *testing.T) {
+	c := newCompliance(t, nil)
+	p := c.plan(oracle.NewRepo(t))
+	c.write(p.ID, "", "a.txt", "v2\n")
+	cp := c.checkpoints(p.ID)[0]
+	c.must(os.RemoveAll(c.sandbox(p.ID).Path))
+	_, err := c.Rollback(t.Context(), engine.RollbackRequest{Plan: p.ID, Checkpoint: cp.ID})
+	if !errors.Is(err, agents.ErrBlocked) || agents.KindOf(err) != agents.BusinessRuleViolation ||
+		!strings.Contains(err.Error(), "Rollback blocked: sandbox is missing") {
+		t.Errorf("got %v of kind %q", err, agents.KindOf(err))
+	}
+	// The hint's way works: the next call makes the sandbox again.
+	c.write(p.ID, "", "b.txt", "b\n")
+	if got := c.content(p.ID, "a.txt"); got != "v2\n" {
+		t.Errorf("a.txt in the sandbox that was made again: got %q", got)
+	}
+	c.rollback(p.ID, cp.ID)
+	if got := c.content(p.ID, "a.txt"); got != "v1\n" {
+		t.Errorf("a.txt after the rollback: got %q", got)
+	}
+}
