@@ -106,9 +106,9 @@ func (r Checkpoints) SetActive(planID, id string) error {
 }
 
 // Resolve returns the checkpoint of the plan that ref, a whole id or a unique
-// prefix, means. planID is a whole id. One of another plan is an *agents.Error
-// of kind ValidationError that wraps agents.ErrInvalid (checkpointing.md,
-// "Error Cases").
+// prefix, means. planID is a whole id. What there is not is agents.ErrNotFound,
+// and one of another plan is of kind ValidationError and wraps
+// agents.ErrInvalid (checkpointing.md, "Error Cases").
 func (r Checkpoints) Resolve(planID, ref string) (agents.Checkpoint, error) {
 	from, to, ok := idRange(ref)
 	if !ok {
@@ -144,7 +144,11 @@ func (r Checkpoints) between(from, to, condition, planID string) ([]candidate, e
 }
 
 func (r Checkpoints) unknown(planID, ref string) error {
-	return agents.WithHint(notFound("checkpoint "+clip(ref)), "see what there is with: agents plan checkpoint list %s", planID)
+	return &agents.Error{
+		Message: "Not found: checkpoint " + clip(ref),
+		Hint:    "see what there is with: agents plan checkpoint list " + planID,
+		Err:     agents.ErrNotFound,
+	}
 }
 
 func foreignCheckpoint(planID, ref string) error {

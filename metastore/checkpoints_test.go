@@ -172,6 +172,9 @@ func TestResolveCheckpoint(t *testing.T) {
 			if !strings.Contains(agents.HintOf(err), "agents plan checkpoint list "+p.ID) {
 				t.Errorf("hint = %q", agents.HintOf(err))
 			}
+			if !strings.HasPrefix(err.Error(), "Not found: checkpoint ") {
+				t.Errorf("message = %q, want the specification's words", err)
+			}
 		}
 	})
 	t.Run("ambiguous", func(t *testing.T) {
