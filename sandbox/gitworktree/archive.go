@@ -35,6 +35,9 @@ func (s *Strategy) Unapplied(ctx context.Context, ws sandbox.Workspace) (bool, e
 }
 
 func (b *box) unapplied(ctx context.Context) (bool, error) {
+	if err := b.settleTip(ctx); err != nil {
+		return false, err
+	}
 	if !isDir(b.rec.Path) {
 		return b.unappliedBranch(ctx)
 	}

@@ -356,7 +356,7 @@ func (b *box) repairPlaceholder(ctx context.Context) error {
 	if !exists(b.rec.User.CommonDir) {
 		return nil
 	}
-	if err := b.makeEntry(); err != nil {
+	if err := errors.Join(b.makeEntry(), b.settleTip(ctx)); err != nil {
 		return err
 	}
 	if exists(filepath.Join(b.rec.User.CommonDir, filepath.FromSlash(b.rec.Branch))) {

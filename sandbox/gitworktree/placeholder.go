@@ -136,6 +136,22 @@ func (b *box) moveBranch(ctx context.Context, old, id string) error {
 	return b.save()
 }
 
+// settleTip finds out where a moveBranch that was killed got to.
+func (b *box) settleTip(ctx context.Context) error {
+	if b.rec.NextTip == "" {
+		return nil
+	}
+	now, err := b.user().Ref(ctx, b.rec.Branch)
+	if err != nil && !errors.Is(err, agents.ErrNotFound) {
+		return err
+	}
+	if now == b.rec.NextTip {
+		b.rec.Tip = now
+	}
+	b.rec.NextTip = ""
+	return b.save()
+}
+
 // swapBranch changes our branch, and tries again while others only hold
 // git's locks for a moment.
 func (b *box) swapBranch(ctx context.Context, change git.RefChange) error {

@@ -34,6 +34,9 @@ func (s *Strategy) Seal(ctx context.Context, ws sandbox.Workspace, req sandbox.S
 }
 
 func (b *box) seal(ctx context.Context, req sandbox.SealRequest) (sandbox.Sealed, error) {
+	if err := b.settleTip(ctx); err != nil {
+		return sandbox.Sealed{}, err
+	}
 	at := b.trusted()
 	st, err := b.stage(ctx, at)
 	if err != nil {

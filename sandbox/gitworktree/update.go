@@ -56,7 +56,7 @@ type update struct {
 }
 
 func (u *update) carryOut(ctx context.Context) error {
-	if err := u.recoverMove(ctx); err != nil {
+	if err := errors.Join(u.recoverMove(ctx), u.settleTip(ctx)); err != nil {
 		return err
 	}
 	if err := u.newBase(ctx); err != nil || u.res.State == agents.ApplyUnchanged {
@@ -497,6 +497,9 @@ func (u *update) keepSparse(ctx context.Context, at git.Repo) error {
 // plan's merge of it, so that neither can be lost to gc.
 func (u *update) keepBase(ctx context.Context) error {
 	if err := u.copyObjects(ctx, u.head, []string{u.rec.Base}, u.user()); err != nil {
+		return err
+	}
+	if err := u.settleTip(ctx); err != nil {
 		return err
 	}
 	return u.moveBranch(ctx, u.rec.Tip, u.head)
