@@ -57,8 +57,10 @@ func (o *planExecOptions) run(ctx context.Context, a *app) (view.Document, error
 	if err != nil {
 		return view.Document{}, err
 	}
+	live, stop := a.live("running " + o.argv[0])
 	inv, err := s.engine.Exec(ctx, engine.CommandRequest{
-		Plan: o.plan, Resources: o.resources, Argv: o.argv, OnFailure: agents.OnFailure(o.onFailure), Timeout: o.timeout, Stdio: a.live(),
+		Plan: o.plan, Resources: o.resources, Argv: o.argv, OnFailure: agents.OnFailure(o.onFailure), Timeout: o.timeout, Stdio: live,
 	})
+	stop()
 	return a.called(inv, true, err)
 }

@@ -27,9 +27,11 @@ checkpoint before and after.`,
 				if err != nil {
 					return view.Document{}, err
 				}
+				live, stop := a.live("opening a shell")
 				inv, err := s.engine.Exec(ctx, engine.CommandRequest{
-					Plan: args[0], Resources: resources, Argv: []string{shell()}, OnFailure: agents.FailKeep, Stdio: a.live(),
+					Plan: args[0], Resources: resources, Argv: []string{shell()}, OnFailure: agents.FailKeep, Stdio: live,
 				})
+				stop()
 				if inv.ID != "" && errors.Is(err, agents.ErrToolFailed) {
 					// A shell leaves with its last command's code: no failure.
 					err = nil

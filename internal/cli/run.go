@@ -61,15 +61,13 @@ func (o *runOptions) run(ctx context.Context, a *app) (view.Document, error) {
 	if err != nil {
 		return view.Document{}, err
 	}
-	if isTerminal(a.err) {
-		a.notify("Preparing a sandbox …")
-	}
 	req := o.request(resources)
 	req.Actor = filepath.Base(o.argv[0])
-	live := a.live()
+	live, stop := a.live("running " + req.Actor)
 	res, err := s.engine.Run(ctx, req, engine.CommandRequest{
 		Argv: o.argv, OnFailure: agents.FailKeep, Stdio: live,
 	})
+	stop()
 	if res.Plan.ID == "" {
 		return view.Document{}, err
 	}
@@ -154,9 +152,11 @@ func (s *session) menu(ctx context.Context, plan string) (view.Document, error) 
 		case "d", "diff":
 			err = s.showPatch(ctx, engine.DiffRequest{Plan: plan, Patch: true})
 		case "s", "shell":
+			live, stop := s.app.live("opening a shell")
 			_, err = s.engine.Exec(ctx, engine.CommandRequest{
-				Plan: plan, Argv: []string{shell()}, OnFailure: agents.FailKeep, Stdio: s.app.live(),
+				Plan: plan, Argv: []string{shell()}, OnFailure: agents.FailKeep, Stdio: live,
 			})
+			stop()
 		case "k", "keep", "":
 			return s.keep(plan), nil
 		case "x", "discard":
@@ -166,15 +166,6 @@ func (s *session) menu(ctx context.Context, plan string) (view.Document, error) 
 			return view.Document{}, err
 		}
 	}
-}
-
-// live is where a command's own input and output go: the user's terminal or
-// pipes, and standard error alone where standard output is for one document.
-func (a *app) live() engine.Stdio {
-	if a.view().Structured() {
-		return engine.Stdio{In: a.in, Out: a.err, Err: a.err}
-	}
-	return engine.Stdio{In: a.in, Out: a.out, Err: a.err, TTY: isTerminal(a.in) && isTerminal(a.out) && isTerminal(a.err)}
 }
 
 // shell is the user's shell.

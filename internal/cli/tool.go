@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
@@ -81,10 +81,13 @@ func (o *toolRunOptions) run(ctx context.Context, a *app) (view.Document, error)
 		return view.Document{}, err
 	}
 	var shown atomic.Bool
-	live := a.live()
-	live.In, live.TTY = nil, false
-	live.Out, live.Err = noted{live.Out, &shown}, noted{live.Err, &shown}
-	stop := a.beat("running " + o.tool)
+	live := engine.Stdio{Out: a.out, Err: a.err}
+	if a.view().Structured() {
+		live.Out = a.err
+	}
+	stop := sync.OnceFunc(a.beat("running " + o.tool))
+	came := func() { shown.Store(true); stop() }
+	live.Out, live.Err = noted{live.Out, came}, noted{live.Err, came}
 	inv, err := s.engine.RunTool(ctx, engine.ToolRequest{
 		Plan: o.plan, Tool: o.tool, Resource: o.resource, Input: input, OnFailure: agents.OnFailure(o.onFailure), Stdio: live,
 	})
@@ -118,17 +121,6 @@ func (a *app) called(inv agents.Invocation, live bool, err error) (view.Document
 		err = fmt.Errorf("%s exited %d: %w", inv.Tool, inv.ExitCode, agents.ErrToolFailed)
 	}
 	return doc, err
-}
-
-// noted is a writer that notes whether anything came.
-type noted struct {
-	io.Writer
-	came *atomic.Bool
-}
-
-func (n noted) Write(p []byte) (int, error) {
-	n.came.Store(true)
-	return n.Writer.Write(p)
 }
 
 // onFailureFlag is the value of --on-failure; an unknown one is refused.
