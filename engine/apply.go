@@ -175,7 +175,7 @@ func (a *applying) request(part *applyPart) sandbox.ApplyRequest {
 // everything is recorded, that an apply is under way.
 func (a *applying) carryOut(ctx context.Context) error {
 	s := a.s
-	if err := s.writeApplyJournal(applyJournal{Partial: a.req.Partial, KeepSandbox: a.req.KeepSandbox, Only: a.req.Only}); err != nil {
+	if err := s.writeApplyJournal(applyJournal{Partial: a.req.Partial, KeepSandbox: a.req.KeepSandbox, Only: a.req.Only, LeftOut: a.out.LeftOut}); err != nil {
 		return err
 	}
 	if err := s.move(ctx, agents.PhaseApply, agents.PlanProcessing, nil); err != nil {
@@ -287,7 +287,7 @@ func (a *applying) count() {
 
 func (a *applying) nextSteps() (out []string) {
 	for _, part := range a.parts {
-		if part.result.State == agents.ApplyApplied && part.resource.Type == agents.TypeGitCheckout {
+		if part.result.State == agents.ApplyApplied && part.result.CommitRef != "" {
 			out = append(out, fmt.Sprintf("git -C %s show %s", shellQuote(part.resource.Location), short(part.result.CommitRef)))
 		}
 	}
@@ -344,6 +344,8 @@ type applyJournal struct {
 	Partial     bool     `json:"partial"`
 	KeepSandbox bool     `json:"keep_sandbox"`
 	Only        []string `json:"only,omitempty"`
+
+	LeftOut []agents.PathReason `json:"left_out,omitempty"` // what is archived before the sandboxes go
 }
 
 func (e *Engine) applyJournalFile(planID string) string {
@@ -383,7 +385,7 @@ func (s *session) endApply(ctx context.Context) error {
 		return err
 	}
 	if s.plan.State == agents.PlanApplied {
-		_, err := s.afterApply(ctx, j.KeepSandbox, nil)
+		_, err := s.afterApply(ctx, j.KeepSandbox, j.LeftOut)
 		return err
 	}
 	var applied []*box
@@ -409,7 +411,7 @@ func (s *session) endApply(ctx context.Context) error {
 		if err := s.markApplied(ctx); err != nil {
 			return err
 		}
-		_, err := s.afterApply(ctx, j.KeepSandbox, nil)
+		_, err := s.afterApply(ctx, j.KeepSandbox, j.LeftOut)
 		return err
 	}
 	if !j.Partial {
@@ -427,41 +429,4 @@ func (s *session) endApply(ctx context.Context) error {
 func (s *session) nothingToApply(ctx context.Context, b *box) bool {
 	changes, err := b.Diff(ctx, sandbox.DiffRequest{})
 	return err == nil && len(changes) == 0
-}
-
-// UndoApply takes an applied plan back where nothing has moved since (else
-// agents.ErrConflict, and nothing changes). The plan is execute/complete
-// afterwards and its sandboxes hold the result again.
-func (e *Engine) UndoApply(ctx context.Context, plan string) (agents.ApplyResult, error) {
-	s, err := e.open(ctx, plan, "plan undo")
-	if err != nil {
-		return agents.ApplyResult{}, err
-	}
-	defer s.close()
-	out := agents.ApplyResult{PlanID: s.plan.ID}
-	if s.plan.State != agents.PlanApplied {
-		return out, &agents.StateError{What: "plan " + s.plan.ID, From: s.plan.Position().String(), To: "UNDO"}
-	}
-	if err := s.reopenApplied(ctx); err != nil {
-		return out, err
-	}
-	for _, b := range slices.Backward(s.boxes) {
-		if b.Record().ApplyState != agents.ApplyApplied {
-			continue
-		}
-		lock, err := e.lockResource(ctx, b.Resource(), "plan undo "+s.plan.ID)
-		if err != nil {
-			return out, err
-		}
-		err = b.Undo(ctx, "")
-		lock.Release()
-		if err != nil {
-			return out, err
-		}
-		out.Resources = append(out.Resources, agents.ResourceResult{Resource: b.Resource().Name, State: agents.ApplyReverted})
-	}
-	err = s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil)
-	s.event(ctx, "plan.undone", "apply taken back", nil)
-	out.Messages = s.notices
-	return out, err
 }
