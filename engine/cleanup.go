@@ -60,7 +60,7 @@ func (e *Engine) unfinished(ctx context.Context) (ids []string, err error) {
 			ids = append(ids, id)
 		}
 	}
-	for _, pattern := range []string{"journal/*/apply.json", "private/*/inflight.json"} {
+	for _, pattern := range []string{"journal/*/apply.json", "journal/*/undo.json", "private/*/inflight.json"} {
 		found, err := filepath.Glob(filepath.Join(e.set.DataDir, filepath.FromSlash(pattern)))
 		if err != nil {
 			return nil, err
@@ -73,8 +73,26 @@ func (e *Engine) unfinished(ctx context.Context) (ids []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, suffix := range []string{".new", ".old"} {
+		found, err := filepath.Glob(filepath.Join(e.set.DataDir, "archive", "*"+suffix))
+		if err != nil {
+			return nil, err
+		}
+		for _, folder := range found {
+			add(strings.TrimSuffix(filepath.Base(folder), suffix))
+		}
+	}
 	live := map[string]bool{}
 	err = e.store.Read(ctx, func(tx *metastore.Tx) error {
+		plans, err := tx.Plans().Live()
+		if err != nil {
+			return err
+		}
+		for _, p := range plans {
+			if p.State == agents.PlanProcessing {
+				add(p.ID)
+			}
+		}
 		records, err := tx.Sandboxes().Live()
 		for _, rec := range records {
 			live[rec.ID] = true
@@ -103,7 +121,39 @@ func (e *Engine) endPlan(ctx context.Context, planID string) error {
 	if err := s.endKilled(ctx); err != nil {
 		return err
 	}
-	return s.removeHalfMade(ctx)
+	if err := s.removeHalfMade(ctx); err != nil {
+		return err
+	}
+	return s.endArchive()
+}
+
+// endArchive ends an archiving that was killed: a half-made archive goes, and
+// an older one that was about to be replaced stays unless the new one is there.
+func (s *session) endArchive() error {
+	dir := s.e.archiveDir(s.plan.ID)
+	if err := fsx.RemoveAll(dir + ".new"); err != nil {
+		return err
+	}
+	old := dir + ".old"
+	if _, err := os.Lstat(old); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return fsx.PublishRename(old, dir)
+	}
+	return fsx.RemoveAll(old)
+}
+
+// removeEmpty removes a folder of the plan if nothing is in it any more.
+func removeEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) > 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fsx.Remove(dir)
 }
 
 // removeHalfMade removes what a killed create or a killed cleanup left: the
@@ -166,6 +216,9 @@ func (s *session) removeAll(ctx context.Context) (int, error) {
 	}
 	boxes := s.boxes
 	s.boxes = nil
+	if err := s.removeTraces(boxes); err != nil {
+		return 0, err
+	}
 	if s.e.payloads == nil {
 		return 0, nil
 	}
@@ -199,6 +252,19 @@ func (s *session) removeAll(ctx context.Context) (int, error) {
 	return len(gone), err
 }
 
+// removeTraces removes what is of no use without the sandboxes: the plan's
+// private folder, and the journals of applies that were taken back.
+func (s *session) removeTraces(boxes []*box) error {
+	if s.plan.State != agents.PlanApplied {
+		for _, b := range boxes {
+			if err := fsx.RemoveAll(s.e.journalDir(s.plan.ID, b.Record().ID)); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(removeEmpty(filepath.Join(s.e.set.DataDir, "private", s.plan.ID)), removeEmpty(filepath.Join(s.e.set.DataDir, "journal", s.plan.ID)))
+}
+
 func newestHook(rows []agents.Checkpoint, phase agents.CheckpointPhase) string {
 	for _, cp := range slices.Backward(rows) {
 		if cp.Metadata.Phase == string(phase) {
@@ -206,63 +272,6 @@ func newestHook(rows []agents.Checkpoint, phase agents.CheckpointPhase) string {
 		}
 	}
 	return ""
-}
-
-// reopenApplied makes the sandboxes of an applied plan again, so that an undo
-// has where to put the result: from the state before the apply.
-func (s *session) reopenApplied(ctx context.Context) error {
-	var records []agents.SandboxRecord
-	err := s.e.store.Read(ctx, func(tx *metastore.Tx) (err error) {
-		records, err = tx.Sandboxes().ByPlan(s.plan.ID)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	rows, err := s.rows(ctx)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(rows, func(cp agents.Checkpoint) bool { return cp.ID == newestHook(rows, agents.PhasePreApply) })
-	for _, rec := range records {
-		if rec.Status.Live() || rec.ApplyState != agents.ApplyApplied {
-			continue
-		}
-		if i < 0 || rowRefs(rows[i])[rec.ID] == "" {
-			return fmt.Errorf("the state before the apply was not recorded: %w", agents.ErrBlocked)
-		}
-		if err := s.undoGone(ctx, rec, rowRefs(rows[i])[rec.ID]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// undoGone takes back the apply of a sandbox that has been removed since, and
-// makes the sandbox again with the state from before the apply.
-func (s *session) undoGone(ctx context.Context, rec agents.SandboxRecord, ref string) error {
-	strategy, err := s.e.strategies.Lookup(rec.Strategy)
-	if err != nil {
-		return err
-	}
-	undoer, ok := strategy.(sandbox.Undoer)
-	if !ok {
-		return fmt.Errorf("strategy %s cannot undo an apply: %w", rec.Strategy, agents.ErrUnsupported)
-	}
-	gone, err := s.box(rec)
-	if err != nil {
-		return err
-	}
-	lock, err := s.e.lockResource(ctx, gone.Resource(), "plan undo "+s.plan.ID)
-	if err != nil {
-		return err
-	}
-	defer lock.Release()
-	if err := undoer.Undo(ctx, gone.Workspace(), s.e.journalDir(s.plan.ID, rec.ID)); err != nil {
-		return err
-	}
-	_, err = s.again(ctx, gone, ref)
-	return err
 }
 
 // again makes a sandbox that is gone anew, on the base of its earlier life, in
@@ -496,7 +505,7 @@ func (s *session) archiveUnapplied(ctx context.Context) (*agents.Archive, error)
 func (s *session) archive(ctx context.Context) error {
 	dir := s.e.archiveDir(s.plan.ID)
 	tmp := dir + ".new"
-	if err := fsx.RemoveAll(tmp); err != nil {
+	if err := s.endArchive(); err != nil {
 		return err
 	}
 	if err := fsx.MkdirAll(tmp, 0o700); err != nil {

@@ -67,7 +67,7 @@ func (s *session) inflightRefs() map[string]string {
 }
 
 // endKilled ends what a killed process left of the plan: processes that still
-// run, an apply under way, a call or rollback half-done.
+// run, an apply or undo under way, a call or rollback half-done.
 func (s *session) endKilled(ctx context.Context) error {
 	if _, found, _ := s.readInflight(); found || s.plan.State == agents.PlanProcessing {
 		ended, err := proc.EndLeft(ctx, s.plan.ID)
@@ -79,6 +79,9 @@ func (s *session) endKilled(ctx context.Context) error {
 		}
 	}
 	if err := s.endApply(ctx); err != nil {
+		return err
+	}
+	if err := s.endUndo(ctx); err != nil {
 		return err
 	}
 	return s.endInterrupted(ctx)
