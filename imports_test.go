@@ -65,6 +65,8 @@ var house = map[string]room{
 		".", "golang.org/x/sys"},
 	"internal/failpoint": {"at the bottom: everything may call it",
 		"", ""},
+	"internal/killtest": {"only tests of the built program, which see it from outside",
+		"", ""},
 	"internal/oracle": {"it judges the rest, so it uses nothing of it",
 		"", ""},
 }

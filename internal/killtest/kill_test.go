@@ -1,0 +1,314 @@
+//go:build linux
+
+package killtest_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestKill kills every command at a few of its failpoints, evenly spread. The
+// kill leg takes more of them, and CLEVERAGENTS_KILLTEST=all every one.
+func TestKill(t *testing.T) { killAll(t, few) }
+
+// How many failpoints of each command are taken, at most.
+const (
+	few  = 4
+	many = 30
+)
+
+// everything reports whether every failpoint is wanted.
+func everything() bool { return os.Getenv("CLEVERAGENTS_KILLTEST") == "all" }
+
+func killAll(t *testing.T, most int) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			l := prepare(t, s)
+			ref := l.reference(s)
+			points := spread(len(ref.hits), most)
+			t.Logf("%d failpoints, %d of them taken", len(ref.hits), len(points))
+			for _, n := range points {
+				t.Run(fmt.Sprint(n), func(t *testing.T) { l.in(t).killedAt(s, ref, n) })
+			}
+		})
+	}
+}
+
+// spread picks at most most of the numbers 1 to n, evenly, the first and the
+// last among them.
+func spread(n, most int) (out []int) {
+	if one, err := strconv.Atoi(os.Getenv("CLEVERAGENTS_KILLTEST")); err == nil {
+		return []int{one}
+	}
+	if everything() || n <= most {
+		most = n
+	}
+	for i := range most {
+		at := 1
+		if most > 1 {
+			at = 1 + i*(n-1)/(most-1)
+		}
+		out = append(out, at)
+	}
+	return out
+}
+
+// in is the lab within a subtest.
+func (l *lab) in(t *testing.T) *lab {
+	c := *l
+	c.t = t
+	return &c
+}
+
+// outcome is everything that a command may change, as seen from outside.
+type outcome struct {
+	user      state
+	sandboxes state
+	position  string
+	archived  bool
+	objects   []string
+}
+
+func (l *lab) outcome() outcome {
+	l.t.Helper()
+	st := l.status()
+	return outcome{user: l.user(), sandboxes: l.sandboxes(st), position: st.position(), objects: l.objects(),
+		archived: len(l.glob("data/archive", "0*")) > 0}
+}
+
+// reference is what the command does when nothing stops it.
+type reference struct {
+	args          []string
+	hits          []string
+	before, after outcome
+	passed        []string // what the sandboxes held at its checkpoints
+	bare          []string // checkpoints whose payload is gone, by rule
+	archive       state    // what the archive that it left holds
+}
+
+func (l *lab) reference(s scenario) *reference {
+	l.t.Helper()
+	ref := &reference{args: l.argv(s), before: l.outcome()}
+	for _, cp := range l.checkpoints() {
+		if _, err := os.Lstat(l.at("data", "checkpoints", l.plan, cp.ID)); err != nil {
+			ref.bare = append(ref.bare, cp.ID)
+		}
+	}
+	ref.hits = l.agents(ref.args...).hits
+	ref.after = l.outcome()
+	ref.passed = []string{ref.before.sandboxes.meaning, ref.after.sandboxes.meaning}
+	if d := diff(ref.before.user.exact, ref.after.user.exact); !s.real && d != "" {
+		l.t.Errorf("the undisturbed command changed what is the user's:\n%s", d)
+	}
+	if ref.after.archived && ref.after.sandboxes.exact == "" && ref.after.position != "apply/applied" {
+		l.agents("cleanup", "archive", "restore", l.plan)
+		ref.archive = l.sandboxes(l.status())
+		ref.passed = append(ref.passed, ref.archive.meaning)
+	}
+	if len(l.status().Sandboxes) > 0 && ref.after.sandboxes.exact != "" && ref.after.position != "apply/applied" {
+		for _, cp := range l.checkpoints() {
+			if l.run("", "plan", "rollback", "--yes", l.plan, cp.ID).code == 0 {
+				ref.passed = append(ref.passed, l.sandboxes(l.status()).meaning)
+			}
+		}
+	}
+	return ref
+}
+
+// killedAt kills the command at its n-th failpoint and judges what follows, in
+// one of three ways: the next command sweeps and every checkpoint is gone back
+// to; it sweeps and the command is repeated; the command is repeated at once.
+func (l *lab) killedAt(s scenario, ref *reference, n int) {
+	ways := []func(*reference){l.thenRollBack, l.thenRepeat, l.thenRepeatAtOnce}
+	if !everything() {
+		ways = ways[n%3 : n%3+1]
+	}
+	for _, way := range ways {
+		l.load("before")
+		res := l.run(fmt.Sprint(n, ":kill"), ref.args...)
+		if len(res.hits) < n {
+			if res.code != 0 {
+				l.t.Errorf("nothing fired, and yet: %v", res)
+			}
+			return
+		}
+		if res.code != -1 {
+			l.t.Fatalf("killed at %s, and yet: %v", res.hits[n-1], res)
+		}
+		way(ref)
+		if l.t.Failed() {
+			l.t.Logf("killed at %s", res.hits[n-1])
+			l.keep()
+			return
+		}
+	}
+}
+
+// keep keeps the machine of a failed test where CLEVERAGENTS_KILLTEST_KEEP says.
+func (l *lab) keep() {
+	if dir := os.Getenv("CLEVERAGENTS_KILLTEST_KEEP"); dir != "" {
+		to := dir + "/" + strings.ReplaceAll(l.t.Name(), "/", "_")
+		must(l.t, removeAll(to))
+		l.copy(l.dir, to)
+	}
+}
+
+func (l *lab) thenRollBack(ref *reference) {
+	l.sweep()
+	now := l.judge(ref)
+	if now.position == "apply/applied" || now.sandboxes.exact == "" {
+		l.end(ref, now)
+		return
+	}
+	for _, cp := range l.checkpoints() {
+		if !l.listed(cp.ID) {
+			continue // pruned since, to make room for the record of the present
+		}
+		res := l.run("", "plan", "rollback", "--yes", l.plan, cp.ID)
+		if res.code == 3 && slices.Contains(ref.bare, cp.ID) {
+			continue // an apply has removed its payload
+		}
+		if res.code != 0 {
+			l.t.Errorf("rollback to %q: %v", cp.Metadata.Reason, res)
+			continue
+		}
+		got := l.sandboxes(l.status())
+		if want, ok := l.steps[cp.ID]; ok {
+			if d := diff(want.exact, got.exact); d != "" {
+				l.t.Errorf("rollback to %q is not what was recorded:\n%s", cp.Metadata.Reason, d)
+			}
+		} else if !slices.Contains(ref.passed, got.meaning) {
+			l.t.Errorf("rollback to %q gives a state that never was:\n%s", cp.Metadata.Reason, diff(ref.after.sandboxes.meaning, got.meaning))
+		}
+	}
+	l.end(ref, l.outcome())
+}
+
+func (l *lab) listed(id string) bool {
+	return slices.ContainsFunc(l.checkpoints(), func(cp checkpoint) bool { return cp.ID == id })
+}
+
+func (l *lab) thenRepeat(ref *reference) {
+	l.sweep()
+	l.judge(ref)
+	l.end(ref, l.repeat(ref))
+}
+
+func (l *lab) thenRepeatAtOnce(ref *reference) { l.repeat(ref) }
+
+// judge checks that nothing is half-done after the sweep.
+func (l *lab) judge(ref *reference) outcome {
+	l.t.Helper()
+	now := l.outcome()
+	if left := l.lockFiles(); len(left) > 0 {
+		l.t.Errorf("git's locks are left: %v", left)
+	}
+	l.judgeObjects(ref)
+	untouched, whole := now.user.exact == ref.before.user.exact, now.user.meaning == ref.after.user.meaning
+	if !untouched && (ref.before.user.meaning == ref.after.user.meaning || !whole) {
+		l.t.Errorf("what is the user's is neither as before nor wholly changed; to before:\n%s\nto wholly changed:\n%s",
+			diff(ref.before.user.exact, now.user.exact), diff(ref.after.user.meaning, now.user.meaning))
+	}
+	if ref.before.position != ref.after.position && ref.before.user.meaning != ref.after.user.meaning {
+		if got, want := now.position == "apply/applied", whole == (ref.after.position == "apply/applied"); got != want {
+			l.t.Errorf("the plan is %s and the resource wholly changed: %v", now.position, whole)
+		}
+	}
+	if strings.HasSuffix(now.position, "/processing") {
+		l.t.Errorf("the plan is still %s", now.position)
+	}
+	if now.sandboxes.exact != "" && !slices.Contains(ref.passed, now.sandboxes.meaning) {
+		l.t.Errorf("the sandbox is in a state that never was; to before:\n%s\nto after:\n%s",
+			diff(ref.before.sandboxes.meaning, now.sandboxes.meaning), diff(ref.after.sandboxes.meaning, now.sandboxes.meaning))
+	}
+	return now
+}
+
+func (l *lab) judgeObjects(ref *reference) {
+	l.t.Helper()
+	now := l.objects()
+	for _, o := range ref.before.objects {
+		if !slices.Contains(now, o) {
+			l.t.Errorf("the user's object %s is gone", o)
+		}
+	}
+	for _, name := range l.trees() {
+		if said := l.git(l.at(name), "fsck", "--no-dangling", "--no-progress"); said != "" {
+			l.t.Errorf("git fsck in %s: %s", name, said)
+		}
+	}
+}
+
+// repeat runs the killed command again: it must end where it would have.
+func (l *lab) repeat(ref *reference) outcome {
+	l.t.Helper()
+	res := l.run("", ref.args...)
+	now := l.outcome()
+	if res.code != 0 && res.code != 4 {
+		l.t.Errorf("repeated: %v", res)
+	}
+	for _, c := range []struct{ what, want, got string }{
+		{"what is the user's", ref.after.user.meaning, now.user.meaning},
+		{"the sandbox", ref.after.sandboxes.meaning, now.sandboxes.meaning},
+		{"the plan", ref.after.position, now.position},
+	} {
+		if d := diff(c.want, c.got); d != "" {
+			l.t.Errorf("repeated, %s is not what it would have been:\n%s%v", c.what, d, res)
+		}
+	}
+	if ref.after.archived && !now.archived {
+		l.t.Errorf("repeated, and there is no archive: %v", res)
+	}
+	if left := l.lockFiles(); len(left) > 0 {
+		l.t.Errorf("git's locks are left: %v", left)
+	}
+	return now
+}
+
+// end ends the plan: everything goes but the archive, and the archive holds
+// the work.
+func (l *lab) end(ref *reference, last outcome) {
+	l.t.Helper()
+	if l.t.Failed() {
+		return
+	}
+	applied := last.position == "apply/applied"
+	if !applied {
+		if res := l.run("", "plan", "cancel", "--yes", "--discard", l.plan); res.code != 0 {
+			l.t.Errorf("discard: %v", res)
+		}
+	}
+	if res := l.run("", "cleanup"); res.code != 0 {
+		l.t.Errorf("cleanup: %v", res)
+	}
+	left := l.leftovers(true)
+	if applied { // what an undo needs stays
+		left = slices.DeleteFunc(left, func(s string) bool {
+			return strings.HasPrefix(s, "data/journal/") || strings.HasPrefix(s, "data/checkpoints/0")
+		})
+	}
+	if len(left) > 0 {
+		l.t.Errorf("left over: %q", left)
+	}
+	archived := len(l.glob("data/archive", "0*")) > 0
+	if last.archived && !archived {
+		l.t.Errorf("the archive is gone")
+	}
+	if applied || !archived {
+		return
+	}
+	want := last.sandboxes
+	if want.exact == "" {
+		want = ref.archive
+	}
+	if res := l.run("", "cleanup", "archive", "restore", l.plan); res.code != 0 {
+		l.t.Errorf("archive restore: %v", res)
+	}
+	if d := diff(want.meaning, l.sandboxes(l.status()).meaning); d != "" {
+		l.t.Errorf("the archive does not hold the work:\n%s", d)
+	}
+}
