@@ -21,8 +21,10 @@ import (
 // when there is nothing to end, gives the same answer.
 func (s *Strategy) Recover(ctx context.Context, ws sandbox.Workspace, journalDir string) (agents.ApplyState, string, error) {
 	run := s.runner(ws.Options)
-	if err := fsx.RemoveAll(quarantineDir(ws)); err != nil {
-		return "", "", fmt.Errorf("end the apply: %w", err)
+	if ws.PrivateDir != "" {
+		if err := fsx.RemoveAll(quarantineDir(ws)); err != nil {
+			return "", "", fmt.Errorf("end the apply: %w", err)
+		}
 	}
 	applied, err := settle(ctx, run, ws, journalDir)
 	if err != nil {
@@ -98,7 +100,10 @@ func settle(ctx context.Context, run *git.Runner, ws sandbox.Workspace, dir stri
 	if j.state != "" {
 		return j, m.clean()
 	}
-	location := string(j.begin.Root)
+	if m.t.root != "" && !isDir(m.t.root) {
+		m.t.root = "" // a linked work tree that was removed since: the ref alone is left
+	}
+	location := m.t.root
 	if location == "" {
 		location = ws.Resource.Location
 	}
@@ -182,7 +187,7 @@ func (m *transition) inReflog(ctx context.Context) (bool, error) {
 // takeBack undoes the move of the files and lets go of the lock. Paths that
 // somebody changed since stay; then the journal keeps the before-images.
 func (m *transition) takeBack() error {
-	if m.stage == "" {
+	if m.t.root == "" {
 		return m.emptyJournal()
 	}
 	files, err := fsx.LoadMove(filepath.Join(m.dir, moveDir))
