@@ -4,6 +4,7 @@ package snapshot_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -264,4 +265,52 @@ func BenchmarkRestoreTenFiles(b *testing.B) {
 		used.end()
 	}
 	used.report(b)
+}
+
+// BenchmarkCaptureBigFile captures and restores a file of SNAPSHOT_BENCH_BYTES
+// bytes (64 MiB without), half of it incompressible.
+func BenchmarkCaptureBigFile(b *testing.B) {
+	size := int64(64 << 20)
+	if s := os.Getenv("SNAPSHOT_BENCH_BYTES"); s != "" {
+		if _, err := fmt.Sscan(s, &size); err != nil {
+			b.Fatal(err)
+		}
+	}
+	x := &bench{b: b, base: b.TempDir()}
+	x.dir = filepath.Join(x.base, "files")
+	if err := os.Mkdir(x.dir, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	x.open()
+	name := filepath.Join(x.dir, "big")
+	chunk := []byte(randomText(9, 1<<20))
+	b.SetBytes(size)
+	for n := 0; b.Loop(); n++ {
+		b.StopTimer()
+		f, err := os.Create(name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for at := int64(0); at < size/2; at += int64(len(chunk)) {
+			chunk[0], chunk[1] = byte(at>>20), byte(n)
+			if _, err := f.Write(chunk); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		c := x.capture(nil)
+		if err := os.Remove(name); err != nil {
+			b.Fatal(err)
+		}
+		opts := snapshot.RestoreOptions{Stage: filepath.Join(x.base, "stage"), Journal: filepath.Join(x.base, "journal")}
+		if _, err := x.tracker.Restore(context.Background(), c.Ref, opts); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.ReportMetric(float64(m.Sys)/1e6, "sys-MB")
 }
