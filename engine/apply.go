@@ -139,6 +139,9 @@ func (a *applying) preview(ctx context.Context) error {
 		if part.problem != nil {
 			part.result.Error = part.problem.Error()
 			problems = append(problems, part.problem)
+			if err := a.note(ctx, part); err != nil {
+				return errors.Join(part.problem, err)
+			}
 		}
 	}
 	if len(problems) == 0 || a.req.Partial && len(problems) < len(a.tried()) {
@@ -161,6 +164,14 @@ func (a *applying) preview(ctx context.Context) error {
 		Details: map[string]any{"conflicts": conflicts},
 		Err:     errors.Join(problems...),
 	}
+}
+
+// note records what stands in the way of a part, for the plan's status.
+func (a *applying) note(ctx context.Context, part *applyPart) error {
+	if a.req.DryRun {
+		return nil
+	}
+	return part.box.NoteApply(ctx, part.result.State)
 }
 
 func (a *applying) request(part *applyPart) sandbox.ApplyRequest {

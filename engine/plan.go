@@ -142,8 +142,8 @@ func storedResource(tx *metastore.Tx, r agents.Resource) (agents.Resource, error
 }
 
 // checkPlan refuses a plan that could not run: no resource, a strategy that is
-// not there, isolation that the profile demands and a resource cannot have,
-// steps that do not fit their tools.
+// not there, isolation that the profile demands and a resource cannot have, one
+// place under two names, steps that do not fit their tools.
 func (e *Engine) checkPlan(p agents.Plan) error {
 	if len(p.Resources) == 0 {
 		return agents.WithHint(fmt.Errorf("plan: no resource given: %w", agents.ErrInvalid),
@@ -153,6 +153,7 @@ func (e *Engine) checkPlan(p agents.Plan) error {
 	if err != nil {
 		return err
 	}
+	places := map[string]string{}
 	for _, r := range p.Resources {
 		strategy, err := e.strategyFor(r)
 		if err != nil {
@@ -161,6 +162,15 @@ func (e *Engine) checkPlan(p agents.Plan) error {
 		if err := checkIsolation(r, strategy.Capabilities(), profile); err != nil {
 			return err
 		}
+		if !strategy.Capabilities().Isolates {
+			continue
+		}
+		place := e.resourceLockFile(r) // the same for every spelling
+		if other, taken := places[place]; taken {
+			return agents.WithHint(fmt.Errorf("plan: resources %s and %s are both %s: %w", other, r.Name, r.Location, agents.ErrInvalid),
+				"name one of them: a plan has one sandbox of a place")
+		}
+		places[place] = r.Name
 	}
 	return e.checkSteps(p.Steps, p.Resources)
 }

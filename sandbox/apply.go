@@ -171,6 +171,23 @@ func (s *Sandbox) applied(ctx context.Context, state agents.ApplyState, err erro
 	})
 }
 
+// NoteApply records that an apply was tried and is not done: conflict, failed or
+// not_tried, which a preview of it found. The status stays.
+func (s *Sandbox) NoteApply(ctx context.Context, state agents.ApplyState) error {
+	s.calls.Lock()
+	defer s.calls.Unlock()
+	if err := s.live("APPLY"); err != nil {
+		return err
+	}
+	if state == agents.ApplyApplied || s.Record().ApplyState == agents.ApplyApplied {
+		return s.stateError(string(agents.SandboxCommitted))
+	}
+	return s.change(ctx, func(r *agents.SandboxRecord) error {
+		r.ApplyState = state
+		return nil
+	})
+}
+
 // emptyJournal makes the journal's folder. What a killed Apply left in it is
 // ended first; when that one got home, its state and commit are returned.
 func (s *Sandbox) emptyJournal(ctx context.Context, dir string) (agents.ApplyState, string, error) {

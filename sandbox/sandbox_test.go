@@ -225,6 +225,29 @@ func TestRollbackOfACommitThatWasBuiltOnIsRefused(t *testing.T) {
 	}
 }
 
+func TestNoteApply(t *testing.T) {
+	b := newBench(t, sandboxtest.NewPlain())
+	if err := b.NoteApply(t.Context(), agents.ApplyConflict); !errors.Is(err, agents.ErrState) {
+		t.Errorf("before there is a sandbox: got %v, want agents.ErrState", err)
+	}
+	_, err := b.Create(t.Context(), "plan")
+	must(t, err)
+	b.write("README.md", "ours\n")
+	must(t, b.NoteApply(t.Context(), agents.ApplyConflict))
+	b.wantStatus(agents.SandboxActive)
+	if got := b.stored[len(b.stored)-1].ApplyState; got != agents.ApplyConflict {
+		t.Errorf("stored apply state: got %s, want conflict", got)
+	}
+	if err := b.NoteApply(t.Context(), agents.ApplyApplied); !errors.Is(err, agents.ErrState) {
+		t.Errorf("applied: got %v, want agents.ErrState", err)
+	}
+	_, err = b.Commit(t.Context(), "x")
+	must(t, err)
+	if err := b.NoteApply(t.Context(), agents.ApplyConflict); !errors.Is(err, agents.ErrState) || b.Record().ApplyState != agents.ApplyApplied {
+		t.Errorf("after an apply: got %v, and the state is %s", err, b.Record().ApplyState)
+	}
+}
+
 func TestUndoneApplyCanBeAppliedAgain(t *testing.T) {
 	b := created(t, sandboxtest.NewPlain())
 	b.write("README.md", "ours\n")
