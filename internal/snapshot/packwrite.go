@@ -238,7 +238,7 @@ func (w *packWriter) publish() (name string, size int64, err error) {
 	size = int64(w.base) + int64(len(idx))
 	tmpIdx := w.tmp + "_idx"
 	if err := fsx.WriteFile(tmpIdx, idx, 0o600); err != nil {
-		return "", 0, errors.Join(err, os.Remove(tmpIdx), w.discardLocked())
+		return "", 0, errors.Join(err, removeIfThere(tmpIdx), w.discardLocked())
 	}
 	for _, move := range [][2]string{{w.tmp, name + ".pack"}, {tmpIdx, name + ".idx"}} {
 		if err := fsx.Rename(move[0], move[1]); err != nil {
