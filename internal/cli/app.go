@@ -106,11 +106,9 @@ func (a *app) print(doc view.Document) error {
 
 func (a *app) complain(p *view.Problem) {
 	w := a.plainWriter(a.err)
-	fmt.Fprintln(w, "Error: "+p.Message)
+	fmt.Fprintln(w, "Error: "+view.Clean(p.Message))
 	if p.Hint != "" {
-		for line := range strings.Lines("Hint: " + p.Hint) {
-			fmt.Fprintln(w, strings.TrimSuffix(line, "\n"))
-		}
+		fmt.Fprintln(w, "Hint: "+view.Clean(p.Hint))
 	}
 }
 
@@ -126,7 +124,7 @@ func (a *app) tell(blocks []view.Block) {
 // notify prints a sentence to standard error.
 func (a *app) notify(sentence string) {
 	if !a.quiet {
-		fmt.Fprintln(a.err, view.Printable(sentence))
+		fmt.Fprintln(a.err, view.Clean(sentence))
 	}
 }
 

@@ -275,20 +275,27 @@ func (b Footer) write(p *printer) {
 
 // Printable returns a name as it may stand on a terminal: spelt by
 // agents.EscapePath, with control characters as \xHH too.
-func Printable(s string) string {
-	s = agents.EscapePath(s)
-	if strings.IndexFunc(s, unicode.IsControl) < 0 {
+func Printable(name string) string {
+	return strings.ReplaceAll(Clean(agents.EscapePath(name)), "\n", `\x0a`)
+}
+
+// Clean returns a sentence as it may stand on a terminal: control characters
+// and bytes that are not UTF-8 as \xHH, line ends as they are.
+func Clean(s string) string {
+	if utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0 {
 		return s
 	}
 	var b strings.Builder
-	for _, r := range s {
-		if !unicode.IsControl(r) {
-			b.WriteRune(r)
-			continue
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == utf8.RuneError && n == 1 || unicode.IsControl(r) && r != '\n' {
+			for _, c := range []byte(s[:n]) {
+				fmt.Fprintf(&b, `\x%02x`, c)
+			}
+		} else {
+			b.WriteString(s[:n])
 		}
-		for _, c := range utf8.AppendRune(nil, r) {
-			fmt.Fprintf(&b, `\x%02x`, c)
-		}
+		s = s[n:]
 	}
 	return b.String()
 }

@@ -348,7 +348,7 @@ func linesPanel(title string, lines []string) Panel {
 func messageLines(messages []string) []Block {
 	var out []Block
 	for _, m := range messages {
-		out = append(out, Note(m))
+		out = append(out, Note(Clean(m)))
 	}
 	return out
 }
