@@ -2,8 +2,10 @@ package fsx
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"github.com/pkg/xattr"
 	"golang.org/x/sys/unix"
@@ -65,16 +67,30 @@ type Attributes struct {
 }
 
 // UndoAttributes gives path back what it had. It counts as the undoing of an
-// effect, which a full disk does not stop, and may be repeated.
+// effect, which a full disk does not stop, and may be repeated. What path has
+// already is not set, so it succeeds where nothing could be changed before.
 func UndoAttributes(path string, a Attributes) error {
 	if err := failpoint.Hit("fsx.undo", path); err != nil {
 		return err
 	}
-	if err := os.Lchown(path, a.UID, a.GID); err != nil {
+	fi, err := os.Lstat(path)
+	if err != nil {
 		return err
 	}
-	if err := os.Chmod(path, a.Perm); err != nil {
-		return err
+	have, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("attributes of %s: %w", path, errors.ErrUnsupported)
+	}
+	chowns := int(have.Uid) != a.UID || int(have.Gid) != a.GID
+	if chowns {
+		if err := os.Lchown(path, a.UID, a.GID); err != nil {
+			return err
+		}
+	}
+	if chowns || fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != a.Perm {
+		if err := os.Chmod(path, a.Perm); err != nil {
+			return err
+		}
 	}
 	for _, name := range a.Remove {
 		if err := xattr.LRemove(path, name); err != nil && !errors.Is(err, xattr.ENOATTR) {

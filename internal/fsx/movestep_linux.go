@@ -315,7 +315,9 @@ func (m *Move) resetMode(s *moveStep, fd int, name string) error {
 // makeWritable gives the owner all rights in directories where names change
 // and the rights are missing. Directories above come first, so that those
 // below can be reached. While taking back, ones that are not there are passed
-// over: they were never made, or wait in the hold.
+// over: they were never made, or wait in the hold. So are ones that are
+// another user's: what could not be changed in them is not taken back either,
+// and a step that was made there fails by itself.
 func (m *Move) makeWritable() error {
 	for i := range m.j.Dirs {
 		d := &m.j.Dirs[i]
@@ -334,7 +336,8 @@ func (m *Move) makeWritable() error {
 		case !d.Work && !m.undoing, t.accessible(rel):
 			continue
 		}
-		if err := t.chmodDir(m, rel, id.Mode|0o700); err != nil {
+		err = t.chmodDir(m, rel, id.Mode|0o700)
+		if err != nil && !(m.undoing && errors.Is(err, unix.EPERM)) {
 			return d.fail(err)
 		}
 	}
