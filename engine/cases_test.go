@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +17,8 @@ import (
 	"github.com/cleveragents/agents/engine"
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/oracle"
+	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/gitworktree"
 )
 
 // Cases that need several resources, plans or processes at once.
@@ -151,6 +155,61 @@ func TestU083AppliesOfOnePlanAtOnce(t *testing.T) {
 	}
 	if got := repo.Git("rev-list", "--count", "--merges", "HEAD"); got != "1" {
 		t.Errorf("merge commits: got %s, want one", got)
+	}
+}
+
+// fullDisk is git_worktree whose checkpoint store finds no room while full is set.
+type fullDisk struct {
+	*gitworktree.Strategy
+	full *bool
+}
+
+func (f fullDisk) Capture(ctx context.Context, ws sandbox.Workspace, req sandbox.CaptureRequest) (sandbox.Captured, error) {
+	if *f.full && strings.HasPrefix(req.Label, "after") {
+		return sandbox.Captured{}, fmt.Errorf("write objects: %w", syscall.ENOSPC)
+	}
+	return f.Strategy.Capture(ctx, ws, req)
+}
+
+func (f fullDisk) Restore(ctx context.Context, ws sandbox.Workspace, req sandbox.RestoreRequest) (sandbox.Restored, error) {
+	if *f.full {
+		return sandbox.Restored{}, fmt.Errorf("write objects: %w", syscall.ENOSPC)
+	}
+	return f.Strategy.Restore(ctx, ws, req)
+}
+
+// A call whose changes can neither be recorded nor taken back, since the disk
+// is full, is taken back by the plan's next command that finds room; until
+// then nothing goes on over them.
+func TestB031FullDiskIsSettledOnceThereIsRoom(t *testing.T) {
+	full := false
+	c := newComplianceOf(t, fullDisk{gitworktree.New(), &full}, nil)
+	p := c.plan(oracle.NewRepo(t))
+	c.write(p.ID, "", "a.txt", "v2\n")
+	count := len(c.checkpoints(p.ID))
+	full = true
+	inv, err := c.shell(p.ID, "echo half > a.txt; echo x > new")
+	if !errors.Is(err, agents.ErrNoSpace) || inv.RolledBack {
+		t.Fatalf("a call on a full disk: got %v, rolled back %t", err, inv.RolledBack)
+	}
+	for range 2 {
+		if _, err := c.shell(p.ID, "echo over it > a.txt"); err == nil {
+			t.Error("a call went on over changes that were to be taken back")
+		}
+	}
+	if got := len(c.checkpoints(p.ID)); got != count {
+		t.Errorf("checkpoints: got %d, want the %d from before", got, count)
+	}
+	full = false
+	inv2, err := c.shell(p.ID, "cat a.txt; test ! -e new")
+	if err != nil || inv2.Stdout != "v2\n" {
+		t.Errorf("a call once there is room: got %v, it saw %q", err, inv2.Stdout)
+	}
+	all, err := c.Invocations(t.Context(), p.ID)
+	c.must(err)
+	i := slices.IndexFunc(all, func(one agents.Invocation) bool { return one.ID == inv.ID })
+	if i < 0 || !all[i].RolledBack || all[i].EndedAt.IsZero() || !strings.Contains(all[i].Error, "checkpoint after") {
+		t.Errorf("the record of the call that was taken back late: %+v", all)
 	}
 }
 

@@ -35,6 +35,12 @@ type compliance struct {
 
 func newCompliance(t *testing.T, change func(*engine.Settings), also ...tool.Tool) *compliance {
 	t.Helper()
+	return newComplianceOf(t, gitworktree.New(), change, also...)
+}
+
+// newComplianceOf is newCompliance with another strategy for repositories.
+func newComplianceOf(t *testing.T, repositories sandbox.Strategy, change func(*engine.Settings), also ...tool.Tool) *compliance {
+	t.Helper()
 	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
 	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
 	c := &compliance{t: t, data: filepath.Join(t.TempDir(), "data")}
@@ -44,7 +50,7 @@ func newCompliance(t *testing.T, change func(*engine.Settings), also ...tool.Too
 	t.Cleanup(func() { store.Close() })
 	payloads, err := checkpoint.Open(filepath.Join(c.data, "checkpoints"))
 	c.must(err)
-	c.strategies, err = sandbox.NewRegistry(gitworktree.New(), none.New())
+	c.strategies, err = sandbox.NewRegistry(repositories, none.New())
 	c.must(err)
 	tools, err := tool.NewRegistry(append(builtin.All(), also...)...)
 	c.must(err)

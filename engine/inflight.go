@@ -158,7 +158,10 @@ func (s *session) recordInterrupted(ctx context.Context, in inflight) error {
 		if err != nil {
 			return ignoreNotFound(err)
 		}
-		inv.Error, inv.ExitCode, inv.EndedAt = "interrupted", -1, s.e.now()
+		inv.EndedAt = s.e.now()
+		if inv.Error == "" { // else it came to its end, and could not be taken back then
+			inv.Error, inv.ExitCode = "interrupted", -1
+		}
 		inv.RolledBack = in.OnFailure != agents.FailKeep
 		return tx.Invocations().Update(&inv)
 	})

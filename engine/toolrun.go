@@ -301,7 +301,11 @@ func (s *session) write(ctx context.Context, c call, b *box, inv agents.Invocati
 	if ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", agents.ErrInterrupted, errors.Join(ctx.Err(), err))
 	}
-	if serr := s.end(ctx, c, &inv, err, false); serr != nil || errors.Is(err, errNotTakenBack) {
+	left := errors.Is(err, errNotTakenBack)
+	if left {
+		inv.EndedAt = time.Time{} // it is not over
+	}
+	if serr := s.end(ctx, c, &inv, err, false); serr != nil || left {
 		return inv, errors.Join(err, serr) // the note stays: the plan's next command ends the call
 	}
 	return inv, errors.Join(err, s.done())
