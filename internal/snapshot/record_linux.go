@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -549,7 +548,5 @@ func (r *recorder) topTree(z *deflater) (oid, error) {
 		return oid{}, err
 	}
 	roots = append(roots, treeEntry{modeTree, attributesName, id})
-	var b bytes.Buffer
-	b.Write(r.pack.f.encodeTree(roots))
-	return r.pack.add(kindTree, b.Bytes(), z)
+	return r.pack.add(kindTree, r.pack.f.encodeTree(roots), z)
 }
