@@ -186,22 +186,37 @@ func (s *session) removeHalfMade(ctx context.Context) error {
 	return nil
 }
 
-// knownPayload tells the sweep which checkpoints have a row. Those of a plan
-// that somebody works on are known: their rows may be about to come.
+// knownPayload tells the sweep which checkpoints have a row. The rows of a plan
+// are read once, after the sweep has seen its payloads. One without a row is
+// known too while somebody works on the plan: its row may be about to come.
 func (e *Engine) knownPayload(ctx context.Context) func(planID, checkpointID string) bool {
+	rows := map[string]map[string]bool{}
 	return func(planID, checkpointID string) bool {
-		if fsx.Held(e.planLockFile(planID)) {
+		if rows[planID] == nil {
+			ids, err := e.checkpointIDs(ctx, planID)
+			if err != nil {
+				return true
+			}
+			rows[planID] = ids
+		}
+		if rows[planID][checkpointID] || fsx.Held(e.planLockFile(planID)) {
 			return true
 		}
-		err := e.store.Read(ctx, func(tx *metastore.Tx) error {
-			cp, err := tx.Checkpoints().Get(checkpointID)
-			if err == nil && cp.PlanID != planID {
-				return agents.ErrNotFound
-			}
-			return err
-		})
-		return !errors.Is(err, agents.ErrNotFound)
+		ids, err := e.checkpointIDs(ctx, planID) // it may have come just before the lock was let go
+		return err != nil || ids[checkpointID]
 	}
+}
+
+func (e *Engine) checkpointIDs(ctx context.Context, planID string) (map[string]bool, error) {
+	ids := map[string]bool{}
+	err := e.store.Read(ctx, func(tx *metastore.Tx) error {
+		rows, err := tx.Checkpoints().List(planID)
+		for _, cp := range rows {
+			ids[cp.ID] = true
+		}
+		return err
+	})
+	return ids, err
 }
 
 // removeAll removes the plan's sandboxes and the payloads of its checkpoints;
