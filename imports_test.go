@@ -67,6 +67,10 @@ var house = map[string]room{
 		"", ""},
 	"internal/killtest": {"only tests of the built program, which see it from outside",
 		"", ""},
+	"internal/cases": {"tests of the built program only: it is judged from outside",
+		"", ""},
+	"internal/killtest": {"tests of the built program only: it is judged from outside",
+		"", ""},
 	"internal/oracle": {"it judges the rest, so it uses nothing of it",
 		"", ""},
 }
