@@ -117,6 +117,9 @@ func (s *Strategy) Capture(ctx context.Context, ws sandbox.Workspace, req sandbo
 }
 
 func (b *box) capture(ctx context.Context, r *recorder, req sandbox.CaptureRequest) (sandbox.Captured, error) {
+	if err := b.setAside(); err != nil {
+		return sandbox.Captured{}, err
+	}
 	if err := b.seed(ctx, r); err != nil {
 		return sandbox.Captured{}, err
 	}
@@ -203,6 +206,9 @@ func (b *box) restore(ctx context.Context, req sandbox.RestoreRequest) (sandbox.
 		return sandbox.Restored{}, err
 	}
 	if !req.DryRun {
+		if err := b.setAside(); err != nil {
+			return sandbox.Restored{}, err
+		}
 		if err := b.knowBase(origin.base, origin.uncommitted); err != nil {
 			return sandbox.Restored{}, err
 		}
@@ -220,7 +226,7 @@ func (b *box) restore(ctx context.Context, req sandbox.RestoreRequest) (sandbox.
 }
 
 // stageDir is where new contents are made: beside the sandbox, on its file system.
-func (b *box) stageDir() string { return b.private("stage") }
+func (b *box) stageDir() string { return b.near("stage") }
 
 // recoverMove ends a restore or an update that was killed.
 func (b *box) recoverMove(ctx context.Context) error {
@@ -318,7 +324,7 @@ func (b *box) repair() error {
 		{filepath.Join(b.rec.Path, ".git"), b.pointer()},
 		{filepath.Join(b.planGitDir(), "gitdir"), []byte(filepath.Join(b.rec.Path, ".git") + "\n")},
 		{filepath.Join(b.planGitDir(), "commondir"), []byte("../..\n")},
-		{b.private("git", "objects", "info", "alternates"), b.planAlternates()},
+		{filepath.Join(b.planDir(), "objects", "info", "alternates"), b.planAlternates()},
 	} {
 		if err := ensure(f.path, f.want); err != nil {
 			return err
@@ -343,10 +349,14 @@ func (b *box) setAside() error {
 		return err
 	}
 	for n := 1; ; n++ {
-		to := b.private("git", fmt.Sprintf("set-aside-%d", n))
-		if !exists(to) {
-			return fsx.Rename(at, to)
+		to := filepath.Join(b.planDir(), fmt.Sprintf("set-aside-%d", n))
+		if exists(to) {
+			continue
 		}
+		if err := fsx.Rename(at, to); err != nil {
+			return err
+		}
+		return b.point()
 	}
 }
 

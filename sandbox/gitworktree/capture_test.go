@@ -422,3 +422,32 @@ func TestB022ThreeNoGitLater(t *testing.T) {
 		t.Errorf("seal without git: %v, want unsupported", err)
 	}
 }
+
+func TestSandboxOnAnotherFileSystem(t *testing.T) {
+	here, err := os.MkdirTemp("/dev/shm", "agents-test-")
+	if err != nil {
+		t.Skip("no second file system to be found")
+	}
+	t.Cleanup(func() { os.RemoveAll(here) })
+	repo := oracle.NewRepo(t)
+	b := newBench(t, repo)
+	b.req.Dir = filepath.Join(here, "sandboxes")
+	b.create()
+	b.capture()
+	b.plan().Sh("echo 1 >x; git add x; git commit -qm x; git init -q n")
+	cp, state := b.capture(), append(oracle.Digest(t, b.ws.Path), oracle.Digest(t, filepath.Join(b.ws.PrivateDir, "git")+"/")...)
+	b.plan().Sh("echo 2 >x; rm a.txt; git commit -qam y; rm .git; git init -q")
+	b.restore(cp.Ref)
+	if d := oracle.Diff(state, append(oracle.Digest(t, b.ws.Path), oracle.Digest(t, filepath.Join(b.ws.PrivateDir, "git")+"/")...)); d != "" {
+		t.Error(d)
+	}
+	repo.Sh("echo u >u; git add u; git commit -qm u")
+	if _, err := b.update(); err != nil {
+		t.Error(err)
+	}
+	if got := repo.Git("diff", "--name-only", "main", b.seal().Ref); got != "x" {
+		t.Errorf("result %q, want x", got)
+	}
+	b.remove()
+	nothingLeft(t, b)
+}

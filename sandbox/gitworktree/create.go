@@ -61,6 +61,9 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, e
 	}}
 	b.ws = sandbox.Workspace{SandboxID: req.SandboxID, PlanID: req.PlanID, Resource: req.Resource,
 		Path: b.rec.Path, PrivateDir: req.PrivateDir, Options: req.Options}
+	if b.rec.Near, err = beside(req, entry); err != nil {
+		return nil, err
+	}
 	if err := b.findBase(ctx, req.Like); err != nil {
 		return nil, err
 	}
@@ -94,6 +97,30 @@ func outside(dir string, found git.Found) error {
 		if at == filepath.Dir(at) {
 			return nil
 		}
+	}
+}
+
+// beside returns the folder for what must share the sandbox's file system, or
+// "" where the private folder does.
+func beside(req sandbox.CreateRequest, entry string) (string, error) {
+	private, err := fsx.Identify(req.PrivateDir)
+	if err != nil {
+		return "", err
+	}
+	for at := filepath.Clean(req.Dir); ; at = filepath.Dir(at) {
+		if !exists(at) && at != filepath.Dir(at) {
+			continue
+		}
+		dir, err := fsx.Identify(at + "/.") // the directory itself, through any link
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("sandbox directory: %w", err)
+		case dir.Kind != fsx.KindDir:
+			return "", fmt.Errorf("sandbox directory: %s is not a directory: %w", at, agents.ErrInvalid)
+		case dir.Dev == private.Dev:
+			return "", nil
+		}
+		return filepath.Join(req.Dir, nearName(entry)), nil
 	}
 }
 

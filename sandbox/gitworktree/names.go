@@ -76,5 +76,8 @@ func newEntry(planID string) string {
 	return entryPrefix + plan[:min(len(plan), 100)] + "-" + hex.EncodeToString(random[:])
 }
 
+// nearName is the name of the private part beside a sandbox.
+func nearName(entry string) string { return ".ca-private-" + strings.TrimPrefix(entry, entryPrefix) }
+
 // short returns a branch's name without refs/heads/.
 func short(ref string) string { return strings.TrimPrefix(ref, "refs/heads/") }

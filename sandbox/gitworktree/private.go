@@ -18,6 +18,14 @@ import (
 // makePrivate makes the private common directory and the trusted git
 // directory, and returns the user's settings.
 func (b *box) makePrivate(ctx context.Context) ([]git.Setting, error) {
+	if b.rec.Near != "" {
+		if err := fsx.MkdirAll(b.near("git"), 0o700); err != nil {
+			return nil, err
+		}
+		if err := fsx.Symlink(b.near("git"), b.private("git")); err != nil {
+			return nil, err
+		}
+	}
 	for _, dir := range []string{"git/refs/heads", "git/refs/tags", "git/objects/info", "git/hooks", "git/info",
 		"git/worktrees/sandbox/info", "states", "trusted/refs", "trusted/objects/info", "trusted/info"} {
 		if err := fsx.MkdirAll(b.private(filepath.FromSlash(dir)), 0o700); err != nil {
@@ -101,10 +109,10 @@ func isPartial(all []git.Setting) bool {
 // makeObjects lets both directories read the user's objects, and the trusted
 // one the plan's as well.
 func (b *box) makeObjects() error {
-	if err := put(b.private("git", "objects", "info", "alternates"), b.planAlternates(), 0o600); err != nil {
+	if err := put(filepath.Join(b.planDir(), "objects", "info", "alternates"), b.planAlternates(), 0o600); err != nil {
 		return err
 	}
-	both := git.QuoteAlternate(b.private("git", "objects")) + "\n" + string(b.planAlternates())
+	both := git.QuoteAlternate(filepath.Join(b.planDir(), "objects")) + "\n" + string(b.planAlternates())
 	return put(b.private("trusted", "objects", "info", "alternates"), []byte(both), 0o600)
 }
 
@@ -138,7 +146,7 @@ func (b *box) makeRefs(ctx context.Context) error {
 		path string
 		data []byte
 	}{
-		{b.private("git", "packed-refs"), packed.Bytes()},
+		{filepath.Join(b.planDir(), "packed-refs"), packed.Bytes()},
 		{b.private("trusted", "packed-refs"), replaced.Bytes()},
 		{b.private("trusted", "given-refs"), packed.Bytes()},
 		{filepath.Join(b.planDir(), filepath.FromSlash(b.rec.Branch)), []byte(b.rec.Start + "\n")},
@@ -193,7 +201,7 @@ func (b *box) copyInfo() error {
 // unlinkShared gives the private directory files of its own where git-lfs
 // linked the user's, so that a plan cannot write through them.
 func (b *box) unlinkShared() error {
-	root := b.private("git", "lfs")
+	root := filepath.Join(b.planDir(), "lfs")
 	if !exists(root) {
 		return nil
 	}

@@ -26,6 +26,7 @@ type record struct {
 	PlanID    string   `json:"plan_id"`
 	Path      string   `json:"path"`   // the sandbox's directory
 	Entry     string   `json:"entry"`  // its name, and that of the placeholder's worktree entry
+	Near      string   `json:"near"`   // the private folder's part beside the sandbox; "" = no such part
 	Branch    string   `json:"branch"` // refs/heads/cleveragents/plan-…
 	User      userRepo `json:"user"`
 

@@ -40,6 +40,11 @@ func (s *Strategy) Remove(ctx context.Context, ws sandbox.Workspace) error {
 	if err := b.removeTree(); err != nil {
 		return err
 	}
+	if rec.Near != "" && filepath.Base(rec.Near) == nearName(rec.Entry) {
+		if err := fsx.RemoveAll(rec.Near); err != nil {
+			return err
+		}
+	}
 	return clearDir(ws.PrivateDir, "sandbox.json")
 }
 

@@ -21,6 +21,10 @@
 //	states/        caches of what the last scan saw
 //	stage/, move/  new contents and the journal of a restore or update under way
 //
+// Where the sandbox's directory lies on another file system than the private
+// folder, git/ and stage/ are beside the sandbox, in a folder .ca-private-…,
+// since files move between them; git is then a link.
+//
 // Files, states and journalled moves are package snapshot's and fsx's; calls
 // of git are internal/git's.
 package gitworktree
@@ -93,10 +97,19 @@ func (b *box) private(elem ...string) string {
 
 // planDir is the private common directory, which the plan's own git uses and
 // may write: none of our calls takes its configuration.
-func (b *box) planDir() string { return b.private("git") }
+func (b *box) planDir() string { return b.near("git") }
 
 // planGitDir is the git directory of the sandbox's worktree.
-func (b *box) planGitDir() string { return b.private("git", "worktrees", "sandbox") }
+func (b *box) planGitDir() string { return b.near("git", "worktrees", "sandbox") }
+
+// near returns a path in the part of the private folder that shares the
+// sandbox's file system.
+func (b *box) near(elem ...string) string {
+	if b.rec.Near == "" {
+		return b.private(elem...)
+	}
+	return filepath.Join(append([]string{b.rec.Near}, elem...)...)
+}
 
 // user returns calls on the user's repository, with its own configuration,
 // index and work tree.

@@ -283,7 +283,7 @@ func (u *update) move(ctx context.Context) error {
 	if err := u.knowUpdated(ctx); err != nil {
 		return err
 	}
-	stage := u.private("stage")
+	stage := u.stageDir()
 	defer func() { _ = fsx.RemoveAll(stage) }()
 	ops, err := u.ops(ctx, stage)
 	if err != nil {
@@ -293,7 +293,7 @@ func (u *update) move(ctx context.Context) error {
 	if err := fsx.MkdirAll(journal, 0o700); err != nil {
 		return err
 	}
-	m, err := fsx.PrepareMove(journal, []string{u.rec.Path, u.planDir()}, u.private("update-hold"), ops)
+	m, err := fsx.PrepareMove(journal, []string{u.rec.Path, u.planDir()}, u.near("update-hold"), ops)
 	if err != nil {
 		return err
 	}
@@ -513,7 +513,7 @@ func (b *box) recoverUpdate() error {
 	}
 	m, err := fsx.LoadMove(journal)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(fsx.RemoveAll(journal), fsx.RemoveAll(b.private("update-hold")), fsx.RemoveAll(b.private("stage")))
+		return errors.Join(fsx.RemoveAll(journal), fsx.RemoveAll(b.near("update-hold")), fsx.RemoveAll(b.stageDir()))
 	}
 	if err != nil {
 		return err
@@ -527,5 +527,5 @@ func (b *box) recoverUpdate() error {
 		return err
 	}
 	b.settleBase()
-	return errors.Join(fsx.RemoveAll(journal), fsx.RemoveAll(b.private("stage")))
+	return errors.Join(fsx.RemoveAll(journal), fsx.RemoveAll(b.stageDir()))
 }
