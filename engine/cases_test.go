@@ -88,6 +88,9 @@ func TestB063U053ApplyOfSeveralRepositories(t *testing.T) {
 	res, err = c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID})
 	c.must(err)
 	c.wantStates(res.Resources, agents.ApplyApplied, agents.ApplyApplied, agents.ApplyApplied)
+	if res.AppliedAt.IsZero() || res.Artifacts != 1 {
+		t.Errorf("summary: got %+v, want the one artifact of this apply, and when", res)
+	}
 	if got := repos[0].Git("rev-parse", "HEAD") + repos[2].Git("rev-parse", "HEAD"); got != done {
 		t.Error("a repository that had been applied got another commit")
 	}

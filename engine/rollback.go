@@ -70,7 +70,7 @@ func (e *Engine) guardRollback(ctx context.Context, req RollbackRequest) (cp age
 func (s *session) rollbackBoxes(ctx context.Context, resource string) ([]*box, error) {
 	missing := &agents.Error{
 		Kind: agents.BusinessRuleViolation, Message: "Rollback blocked: sandbox is missing", Err: agents.ErrBlocked,
-		Hint: fmt.Sprintf("agents plan execute %s or agents plan exec %s makes it again from its newest checkpoint", s.plan.ID, s.plan.ID),
+		Hint: s.wayBack(),
 	}
 	boxes := s.boxes
 	if resource != "" {
@@ -92,6 +92,17 @@ func (s *session) rollbackBoxes(ctx context.Context, resource string) ([]*box, e
 		}
 	}
 	return boxes, nil
+}
+
+// wayBack says how a plan gets a sandbox that is missing again.
+func (s *session) wayBack() string {
+	if _, err := s.e.archiveManifest(s.plan.ID); err == nil {
+		return "agents cleanup archive restore " + s.plan.ID + " brings its work back"
+	}
+	if s.plan.Terminal() {
+		return ""
+	}
+	return fmt.Sprintf("agents plan execute %s or agents plan exec %s makes it again from its newest checkpoint", s.plan.ID, s.plan.ID)
 }
 
 // verify makes sure that a checkpoint's payload is whole, and marks one that

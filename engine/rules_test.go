@@ -266,3 +266,23 @@ func TestRollbackWithoutASandbox(t *testing.T) {
 		t.Errorf("a.txt after the rollback: got %q", got)
 	}
 }
+
+// After a discard there is nothing to roll back but what was archived.
+func TestRollbackAfterDiscard(t *testing.T) {
+	c := newCompliance(t, nil)
+	p := c.plan(oracle.NewRepo(t))
+	c.write(p.ID, "", "a.txt", "v2\n")
+	cp := c.checkpoints(p.ID)[0]
+	_, err := c.Cancel(t.Context(), engine.CancelRequest{Plan: p.ID, Discard: true})
+	c.must(err)
+	_, err = c.Rollback(t.Context(), engine.RollbackRequest{Plan: p.ID, Checkpoint: cp.ID})
+	if !errors.Is(err, agents.ErrBlocked) || !strings.Contains(err.Error(), "sandbox is missing") ||
+		!strings.Contains(agents.HintOf(err), "agents cleanup archive restore "+p.ID) {
+		t.Errorf("got %v with the hint %q", err, agents.HintOf(err))
+	}
+	_, err = c.RestoreArchive(t.Context(), p.ID)
+	c.must(err)
+	if got := c.content(p.ID, "a.txt"); got != "v2\n" {
+		t.Errorf("a.txt brought back: got %q", got)
+	}
+}
