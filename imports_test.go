@@ -69,8 +69,6 @@ var house = map[string]room{
 		"", ""},
 	"internal/cases": {"tests of the built program only: it is judged from outside",
 		"", ""},
-	"internal/killtest": {"tests of the built program only: it is judged from outside",
-		"", ""},
 	"internal/oracle": {"it judges the rest, so it uses nothing of it",
 		"", ""},
 }
