@@ -253,6 +253,10 @@ func (a *applying) finish(ctx context.Context, failure error) error {
 	if failure != nil && !a.req.Partial || len(left) > 0 {
 		err := errors.Join(failure, s.move(after, agents.PhaseExecute, agents.PlanComplete, nil), s.dropApplyJournal())
 		a.out.NextSteps = []string{"agents plan apply " + s.plan.ID + "   # does the rest"}
+		a.count()
+		if slices.ContainsFunc(a.tried(), func(part *applyPart) bool { return part.result.State == agents.ApplyApplied }) {
+			a.out.AppliedAt = s.e.now()
+		}
 		if a.req.Partial && err == nil || a.req.Partial && errors.Is(failure, agents.ErrConflict) {
 			return fmt.Errorf("not applied: %s: %w", strings.Join(left, ", "), agents.ErrPartial)
 		}
@@ -329,7 +333,8 @@ func (a *applying) result() agents.ApplyResult {
 }
 
 // afterApply removes the sandboxes after an apply, if the policy says so, and
-// ends the plan's journal.
+// ends the plan's journal. After a failure the journal stays, and the plan's
+// next command tries again.
 func (s *session) afterApply(ctx context.Context, keep bool, leftOut []agents.PathReason) (agents.SandboxCleanup, error) {
 	var out agents.SandboxCleanup
 	for _, b := range s.boxes {
@@ -341,13 +346,16 @@ func (s *session) afterApply(ctx context.Context, keep bool, leftOut []agents.Pa
 	}
 	if len(leftOut) > 0 && len(s.boxes) > 0 {
 		if err := s.archive(ctx); err != nil {
-			return out, errors.Join(err, s.dropApplyJournal())
+			return out, err
 		}
 	}
 	had := len(s.boxes) > 0
 	n, err := s.removeAll(ctx)
 	out.CheckpointsRemoved, out.WorktreeRemoved = n, had && err == nil
-	return out, errors.Join(err, s.dropApplyJournal())
+	if err != nil {
+		return out, err
+	}
+	return out, s.dropApplyJournal()
 }
 
 // applyJournal says that an apply of the plan is under way.
@@ -396,8 +404,8 @@ func (s *session) endApply(ctx context.Context) error {
 		return err
 	}
 	if s.plan.State == agents.PlanApplied {
-		_, err := s.afterApply(ctx, j.KeepSandbox, j.LeftOut)
-		return err
+		s.tidyApplied(ctx, j)
+		return nil
 	}
 	var applied []*box
 	whole := true
@@ -422,8 +430,8 @@ func (s *session) endApply(ctx context.Context) error {
 		if err := s.markApplied(ctx); err != nil {
 			return err
 		}
-		_, err := s.afterApply(ctx, j.KeepSandbox, j.LeftOut)
-		return err
+		s.tidyApplied(ctx, j)
+		return nil
 	}
 	if !j.Partial {
 		for _, b := range slices.Backward(applied) {
@@ -434,6 +442,14 @@ func (s *session) endApply(ctx context.Context) error {
 	}
 	s.say("the interrupted apply of plan %s was taken back: the resources are as before", s.plan.ID)
 	return errors.Join(s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil), s.dropApplyJournal())
+}
+
+// tidyApplied does what is left to do after an apply. That it fails stops
+// nothing: the plan is applied, and its next command tries again.
+func (s *session) tidyApplied(ctx context.Context, j applyJournal) {
+	if _, err := s.afterApply(ctx, j.KeepSandbox, j.LeftOut); err != nil {
+		s.say("plan %s is applied, and its sandboxes could not be removed yet: %v", s.plan.ID, err)
+	}
 }
 
 // nothingToApply reports whether a sandbox's sealed result is empty.
