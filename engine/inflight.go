@@ -78,6 +78,9 @@ func (s *session) endKilled(ctx context.Context) error {
 			s.say("%s", text)
 		}
 	}
+	if err := s.removeUnpublished(); err != nil {
+		return err
+	}
 	if err := s.endApply(ctx); err != nil {
 		return err
 	}

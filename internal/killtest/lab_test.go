@@ -304,7 +304,10 @@ func (l *lab) checkpoints() []checkpoint {
 
 // state is what is in sandboxes, or in the user's repositories: to the byte,
 // and with what depends on the time of day left out.
-type state struct{ exact, meaning string }
+type state struct {
+	exact, meaning string
+	parts          []string // of sandboxes: the meaning of each
+}
 
 // sandboxes is the state of the plan's sandboxes.
 func (l *lab) sandboxes(st status) (out state) {
@@ -316,6 +319,7 @@ func (l *lab) sandboxes(st status) (out state) {
 		one := l.sandbox(box.Path)
 		out.exact += box.Resource + ":\n" + one.exact
 		out.meaning += box.Resource + ":\n" + one.meaning
+		out.parts = append(out.parts, box.Resource+":\n"+one.meaning)
 	}
 	return out
 }
@@ -323,7 +327,7 @@ func (l *lab) sandboxes(st status) (out state) {
 func (l *lab) sandbox(dir string) (out state) {
 	l.t.Helper()
 	if _, err := os.Lstat(dir); err != nil {
-		return state{"missing", "missing"}
+		return state{exact: "missing", meaning: "missing"}
 	}
 	files := strings.Join(oracle.Digest(l.t, dir, ".git"), "\n") + "\n" + l.git(dir, "ls-files", "--stage") + l.git(dir, "symbolic-ref", "-q", "HEAD") + l.git(dir, "stash", "list", "--format=%gs")
 	out.exact = files + l.git(dir, "rev-parse", "HEAD") + l.git(dir, "for-each-ref")

@@ -71,7 +71,7 @@ func scenarios() []scenario {
 // commits makes commits in a sandbox that have the same ids at any time, and
 // nothing new when it is run again.
 const commits = `export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000'
-mkdir -p made; echo made >made/file; rm -f dir/deep/gone.txt; chmod 755 a.txt; echo ignored >plan.log
+rm -f loose.txt; mkdir -p made; echo made >made/file; rm -f dir/deep/gone.txt; chmod 755 a.txt; echo ignored >plan.log
 git add -A
 git diff --cached --quiet || git -c core.hooksPath=/dev/null commit -q -m 'by the plan'
 echo later >>made/file; printf 'x' >made/file; echo 'not committed' >loose.txt`

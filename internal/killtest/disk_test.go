@@ -1,0 +1,156 @@
+//go:build linux
+
+package killtest_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFullDisk lets the disk be full from a failpoint on: the command ends
+// with one error, leaves nothing half-made, and does its work once there is room.
+func TestFullDisk(t *testing.T) { fullAll(t, few) }
+
+// starved are the scenarios whose disk fills up.
+var starved = strings.Fields("create tool exec checkpoint rollback execute apply undo update discard export")
+
+func fullAll(t *testing.T, most int) {
+	for _, s := range scenarios() {
+		if !slices.Contains(starved, s.name) {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			l := prepare(t, s)
+			ref := l.reference(s)
+			points := spread(len(ref.hits), most)
+			t.Logf("%d failpoints, %d of them taken", len(ref.hits), len(points))
+			for _, n := range points {
+				t.Run(fmt.Sprint(n), func(t *testing.T) { l.in(t).fullAt(s, ref, n) })
+			}
+		})
+	}
+}
+
+func (l *lab) fullAt(s scenario, ref *reference, n int) {
+	l.load("before")
+	res := l.run(fmt.Sprint(n, ":enospc"), ref.args...)
+	if len(res.hits) < n {
+		if res.code != 0 {
+			l.t.Errorf("nothing fired, and yet: %v", res)
+		}
+		return
+	}
+	if res.code != 0 {
+		l.oneError(res, "space")
+	}
+	user := l.user()
+	if user.exact != ref.before.user.exact && (!s.real || user.meaning != ref.after.user.meaning) {
+		l.t.Errorf("with a full disk, what is the user's is neither as before nor wholly changed:\n%s", diff(ref.before.user.exact, user.exact))
+	}
+	l.sweep()
+	l.judge(ref)
+	l.end(ref, l.repeat(ref))
+	if l.t.Failed() {
+		l.t.Logf("full from %s on: %v", res.hits[n-1], res)
+		l.keep()
+	}
+}
+
+// oneError checks that a command failed with exit code 1 and one error that
+// says this.
+func (l *lab) oneError(res result, says string) {
+	l.t.Helper()
+	if res.code != 1 {
+		l.t.Errorf("want exit code 1: %v", res)
+	}
+	if n := strings.Count("\n"+res.stderr, "\nError: "); n != 1 {
+		l.t.Errorf("got %d errors: %v", n, res)
+	}
+	if !strings.Contains(res.stderr, says) {
+		l.t.Errorf("no word of %q: %v", says, res)
+	}
+}
+
+// TestB031RealFullDisk has the data directory on a file system that is full:
+// one error that names the path, the step taken back, no half checkpoint, the
+// earlier ones usable, and the step works once there is room.
+func TestB031RealFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system takes root")
+	}
+	l := newLab(t)
+	mountSmall(t, l.at("data"), 64<<20)
+	l.create("repo")
+	l.agents("plan", "exec", l.plan, "--", "sh", "-ec", "head -c 3000000 /dev/urandom >big")
+	l.note()
+	ref := &reference{before: l.outcome(), after: l.outcome()}
+	ref.passed = []state{ref.before.sandboxes}
+	for _, leave := range []int64{0, 40_000, 400_000, 3_500_000, 7_000_000} {
+		t.Run(fmt.Sprint(leave), func(t *testing.T) { l.in(t).stepWithout(ref, leave) })
+	}
+	l.agents("plan", "exec", l.plan, "--", "sh", "-ec", "head -c 3000000 /dev/urandom >big")
+	l.goBack()
+	l.end(ref, l.outcome())
+}
+
+// stepWithout fills the disk up to this many bytes and makes a step that needs
+// more.
+func (l *lab) stepWithout(ref *reference, leave int64) {
+	ballast := l.at("data", "ballast")
+	var st syscall.Statfs_t
+	must(l.t, syscall.Statfs(l.at("data"), &st))
+	fill, err := os.Create(ballast)
+	must(l.t, err)
+	defer fill.Close()
+	must(l.t, syscall.Fallocate(int(fill.Fd()), 0, 0, max(1, int64(st.Bavail)*int64(st.Bsize)-leave-100_000)))
+	if leave == 0 {
+		for block := make([]byte, 4096); err == nil; _, err = fill.Write(block) {
+		}
+	}
+	started := time.Now()
+	res := l.run("", "plan", "exec", l.plan, "--", "sh", "-ec", "head -c 6000000 /dev/urandom >big; echo more >more")
+	l.oneError(res, "space")
+	if d := time.Since(started); d > time.Minute {
+		l.t.Errorf("it took %v to give up", d)
+	}
+	if d := diff(ref.before.user.exact, l.user().exact); d != "" {
+		l.t.Errorf("what is the user's changed:\n%s", d)
+	}
+	must(l.t, os.Remove(ballast))
+	fill.Close()
+	l.sweep()
+	l.judge(ref)
+	if l.t.Failed() {
+		l.t.Logf("%v", res)
+	}
+}
+
+// mountSmall mounts an ext4 of this size at dir.
+func mountSmall(t *testing.T, dir string, size int64) {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "image")
+	f, err := os.Create(image)
+	must(t, err)
+	must(t, f.Truncate(size))
+	must(t, f.Close())
+	if out, err := exec.Command("mkfs.ext4", "-q", "-m", "0", image).CombinedOutput(); err != nil {
+		t.Skipf("mkfs.ext4: %v: %s", err, out)
+	}
+	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
+		t.Skipf("mount: %v: %s", err, out)
+	}
+	must(t, os.Remove(filepath.Join(dir, "lost+found")))
+	must(t, os.Chmod(dir, 0o700))
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v: %s", err, out)
+		}
+	})
+}
