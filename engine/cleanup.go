@@ -1,26 +1,19 @@
 package engine
 
-import ()
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 
-// unpublished is the pattern of what fsx.Publish leaves in a plan's folder when
-// it is killed.
-func unpublished(dir string) string { return dir + "/*.json.tmp-*" }
-
-// removeUnpublished removes what a killed process was about to publish.
-func (s *session) removeUnpublished() error {
-	for _, dir := range []string{"private", "journal"} {
-		left, err := filepath.Glob(filepath.Join(s.e.set.DataDir, unpublished(dir+"/"+s.plan.ID)))
-		if err != nil {
-			return err
-		}
-		for _, file := range left {
-			if err := fsx.Remove(file); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/metastore"
+	"github.com/cleveragents/agents/sandbox"
+)
 
 // removeEmpty removes a folder of the plan if nothing is in it any more.
 func removeEmpty(dir string) error {

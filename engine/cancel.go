@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	agents "github.com/cleveragents/agents"
+)
+
+// Cancel ends a plan without applying it. Its sandboxes stay unless the
+// cleanup policy is on_terminal or Discard asks; unapplied work is archived
+// before they go, and the result names the command that brings it back.
+func (e *Engine) Cancel(ctx context.Context, req CancelRequest) (agents.CancelResult, error) {
+	s, err := e.open(ctx, req.Plan, "plan cancel")
+	if err != nil {
+		return agents.CancelResult{}, err
+	}
+	defer s.close()
+	out := agents.CancelResult{Plan: s.plan, Reason: req.Reason}
+	if s.plan.State == agents.PlanCancelled && !req.Discard {
+		return out, &agents.StateError{What: "plan " + s.plan.ID, From: s.plan.Position().String(), To: "cancelled"}
+	}
+	if s.plan.State != agents.PlanCancelled {
+		if err := s.move(ctx, agents.PhaseExecute, agents.PlanCancelled, nil); err != nil {
+			return out, err
+		}
+		s.event(ctx, "plan.cancelled", "plan cancelled: "+req.Reason, nil)
+	}
+	out.Plan = s.plan
+	if !req.Discard && e.set.Cleanup != CleanOnTerminal {
+		for _, b := range s.boxes {
+			out.Sandboxes = append(out.Sandboxes, agents.CancelledSandbox{Resource: b.Resource().Name, Status: b.Status(), Kept: true})
+		}
+		if len(s.boxes) > 0 {
+			out.Recovery = []string{"agents plan rollback " + s.plan.ID + " CHECKPOINT   # reopens the plan", "agents cleanup   # archives and removes it"}
+		}
+		return out, nil
+	}
+	boxes := slices.Clone(s.boxes)
+	archived, err := s.archiveUnapplied(ctx)
+	if err != nil {
+		return out, err
+	}
+	if archived != nil {
+		out.Recovery = []string{archived.Restore}
+	}
+	_, err = s.removeAll(ctx)
+	for _, b := range boxes {
+		out.Sandboxes = append(out.Sandboxes, agents.CancelledSandbox{Resource: b.Resource().Name, Status: b.Status(), Kept: b.Status().Live()})
+	}
+	return out, err
+}

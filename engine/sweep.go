@@ -1,0 +1,239 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/metastore"
+)
+
+// Start ends what killed processes left half-done and removes what nobody
+// holds and no plan needs: sandboxes that were never finished, payloads without
+// a row, archives past their time. It takes only what no live process holds
+// and waits for nobody (DESIGN §12). Commands that change something call it
+// first; a failure to clean is logged and shown by doctor, and stops nothing.
+func (e *Engine) Start(ctx context.Context) error {
+	if e.store.ReadOnly() {
+		return nil
+	}
+	lock, err := fsx.TryLock(filepath.Join(e.set.DataDir, "locks", "sweep.lock"), "sweep")
+	if errors.Is(err, agents.ErrLocked) {
+		return nil // another process is sweeping
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	ids, err := e.unfinished(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := e.endPlan(ctx, id); err != nil && !errors.Is(err, agents.ErrLocked) {
+			e.notify(fmt.Sprintf("plan %s: what a killed process left could not be ended: %v", id, err))
+		}
+	}
+	if e.payloads == nil {
+		return nil
+	}
+	if _, err := e.payloads.Sweep(ctx, e.knownPayload(ctx)); err != nil {
+		e.log.Warn("checkpoint payloads not swept", "error", err)
+	}
+	return e.expireArchives()
+}
+
+// unfinished lists the plans that a killed process may have left half-done.
+func (e *Engine) unfinished(ctx context.Context) (ids []string, err error) {
+	add := func(id string) {
+		if agents.ValidID(id) && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	for _, pattern := range []string{"journal/*/apply.json", "journal/*/undo.json", "private/*/inflight.json", unpublished("private/*"), unpublished("journal/*")} {
+		found, err := filepath.Glob(filepath.Join(e.set.DataDir, filepath.FromSlash(pattern)))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range found {
+			add(filepath.Base(filepath.Dir(file)))
+		}
+	}
+	folders, err := filepath.Glob(filepath.Join(e.set.DataDir, "private", "*", "*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, suffix := range []string{".new", ".old"} {
+		found, err := filepath.Glob(filepath.Join(e.set.DataDir, "archive", "*"+suffix))
+		if err != nil {
+			return nil, err
+		}
+		for _, folder := range found {
+			add(strings.TrimSuffix(filepath.Base(folder), suffix))
+		}
+	}
+	live := map[string]bool{}
+	err = e.store.Read(ctx, func(tx *metastore.Tx) error {
+		plans, err := tx.Plans().Live()
+		if err != nil {
+			return err
+		}
+		for _, p := range plans {
+			if p.State == agents.PlanProcessing {
+				add(p.ID)
+			}
+		}
+		records, err := tx.Sandboxes().Live()
+		for _, rec := range records {
+			live[rec.ID] = true
+		}
+		return err
+	})
+	for _, folder := range folders {
+		if id := filepath.Base(folder); agents.ValidID(id) && !live[id] {
+			add(filepath.Base(filepath.Dir(folder)))
+		}
+	}
+	return ids, err
+}
+
+// endPlan ends what was left half-done in one plan, unless somebody holds it.
+func (e *Engine) endPlan(ctx context.Context, planID string) error {
+	lock, err := fsx.TryLock(e.planLockFile(planID), "sweep")
+	if err != nil {
+		return err
+	}
+	s := &session{e: e, lock: lock, pending: map[string]agents.SandboxRecord{}}
+	defer s.close()
+	if err := s.load(ctx, planID); err != nil {
+		return err
+	}
+	if err := s.endKilled(ctx); err != nil {
+		return err
+	}
+	if err := s.removeHalfMade(ctx); err != nil {
+		return err
+	}
+	return s.endArchive()
+}
+
+// endArchive ends an archiving that was killed: a half-made archive goes, and
+// an older one that was about to be replaced stays unless the new one is there.
+func (s *session) endArchive() error {
+	dir := s.e.archiveDir(s.plan.ID)
+	if err := fsx.RemoveAll(dir + ".new"); err != nil {
+		return err
+	}
+	old := dir + ".old"
+	if _, err := os.Lstat(old); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return fsx.PublishRename(old, dir)
+	}
+	return fsx.RemoveAll(old)
+}
+
+// removeHalfMade removes what a killed create or a killed cleanup left: the
+// private folder of a sandbox tells of it.
+func (s *session) removeHalfMade(ctx context.Context) error {
+	var records []agents.SandboxRecord
+	err := s.e.store.Read(ctx, func(tx *metastore.Tx) (err error) {
+		records, err = tx.Sandboxes().ByPlan(s.plan.ID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, rec := range records {
+		if rec.Status.Live() {
+			continue
+		}
+		if _, err := os.Lstat(s.e.privateDir(s.plan.ID, rec.ID)); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		b, err := s.box(rec)
+		if err != nil {
+			return err
+		}
+		if err := b.Cleanup(ctx); err != nil {
+			return err
+		}
+		s.say("plan %s: removed what was left of a half-made sandbox of %s", s.plan.ID, b.Resource().Name)
+	}
+	return nil
+}
+
+// knownPayload tells the sweep which checkpoints have a row. The rows of a plan
+// are read once, after the sweep has seen its payloads. One without a row is
+// known too while somebody works on the plan: its row may be about to come.
+func (e *Engine) knownPayload(ctx context.Context) func(planID, checkpointID string) bool {
+	rows := map[string]map[string]bool{}
+	return func(planID, checkpointID string) bool {
+		if rows[planID] == nil {
+			ids, err := e.checkpointIDs(ctx, planID)
+			if err != nil {
+				return true
+			}
+			rows[planID] = ids
+		}
+		if rows[planID][checkpointID] || fsx.Held(e.planLockFile(planID)) {
+			return true
+		}
+		ids, err := e.checkpointIDs(ctx, planID) // it may have come just before the lock was let go
+		return err != nil || ids[checkpointID]
+	}
+}
+
+func (e *Engine) checkpointIDs(ctx context.Context, planID string) (map[string]bool, error) {
+	ids := map[string]bool{}
+	err := e.store.Read(ctx, func(tx *metastore.Tx) error {
+		rows, err := tx.Checkpoints().List(planID)
+		for _, cp := range rows {
+			ids[cp.ID] = true
+		}
+		return err
+	})
+	return ids, err
+}
+
+// Leftovers lists what the sweep could not remove, for doctor.
+func (e *Engine) Leftovers(ctx context.Context) ([]agents.KeptItem, error) {
+	ids, err := e.unfinished(ctx)
+	var out []agents.KeptItem
+	for _, id := range ids {
+		why := "a killed process left it; the next command that changes something ends it"
+		if fsx.Held(e.planLockFile(id)) {
+			why = "a live process holds it: " + fsx.LockNote(e.planLockFile(id))
+		}
+		out = append(out, agents.KeptItem{What: "plan " + id, Why: why})
+	}
+	return out, err
+}
+
+// unpublished is the pattern of what fsx.Publish leaves in a plan's folder when
+// it is killed.
+func unpublished(dir string) string { return dir + "/*.json.tmp-*" }
+
+// removeUnpublished removes what a killed process was about to publish.
+func (s *session) removeUnpublished() error {
+	for _, dir := range []string{"private", "journal"} {
+		left, err := filepath.Glob(filepath.Join(s.e.set.DataDir, unpublished(dir+"/"+s.plan.ID)))
+		if err != nil {
+			return err
+		}
+		for _, file := range left {
+			if err := fsx.Remove(file); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
