@@ -133,7 +133,11 @@ type result struct {
 }
 
 func (r result) String() string {
-	return fmt.Sprintf("agents %s: exit %d\n%s%s", strings.Join(r.args, " "), r.code, r.stdout, r.stderr)
+	doc := r.stdout
+	if b, err := json.Marshal(r.doc); err == nil && r.doc != nil {
+		doc = string(b) + "\n"
+	}
+	return fmt.Sprintf("agents %s: exit %d\n%s%s", strings.Join(r.args, " "), r.code, doc, r.stderr)
 }
 
 // command is a run of the program that is not started yet, with --format json.
@@ -468,13 +472,17 @@ func (l *lab) clean(r *oracle.Repo) {
 }
 
 // cleanData fails the test where the data directory holds anything of a plan
-// that is over: only rows, locks and archives may stay.
-func (l *lab) cleanData() {
+// that is over: only rows, locks, archives, and of applied plans what an undo
+// needs may stay.
+func (l *lab) cleanData(applied ...*plan) {
 	l.t.Helper()
 	var left []string
 	for _, pattern := range []string{"data/sandboxes/*", "data/private/*", "data/journal/*/*", "data/checkpoints/0*", "data/checkpoints/trash/*", "data/archive/*.new", "data/archive/*.old", "tmp/*"} {
 		left = append(left, glob(l.t, l.dir, pattern)...)
 	}
+	left = slices.DeleteFunc(left, func(path string) bool {
+		return !strings.HasPrefix(path, "data/sandboxes/") && slices.ContainsFunc(applied, func(p *plan) bool { return strings.Contains(path, p.id) })
+	})
 	if len(left) > 0 {
 		l.t.Errorf("left over: %v", left)
 	}
