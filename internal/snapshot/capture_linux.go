@@ -102,7 +102,7 @@ func (t *Tracker) recordOnce(ctx context.Context, paths []Path, base map[oid]boo
 	}
 	rec := &recording{recorder: recorder{
 		scanner: &scanner{ctx: ctx, c: c, roots: roots, start: fileClock()},
-		pack:    newPackWriter(t.store.packDir(), t.store.f, t.store.has),
+		pack:    newPackWriter(t.store.packDir(), t.store.f, t.store.sound),
 		seeds:   t.seeds,
 		base:    base,
 	}}
@@ -139,7 +139,7 @@ func (t *Tracker) publish(ctx context.Context, rec *recording, opts CaptureOptio
 		LeftOut: rec.specials(), Notices: volatileRoots(rec.roots),
 	}
 	c := rec.c
-	if c.lastTree != rec.tree || !t.store.has(c.lastRef) {
+	if c.lastTree != rec.tree || !t.store.sound(c.lastRef) {
 		when := opts.When
 		if when.IsZero() {
 			when = time.Now()
@@ -198,7 +198,7 @@ func (t *Tracker) loadCache() (c *cache, whole bool) {
 	if c.digest == t.store.digest() {
 		return c, true
 	}
-	return c, c.distrust(t.store.has)
+	return c, c.distrust(t.store.sound)
 }
 
 // mapCache maps and decodes a cache file.

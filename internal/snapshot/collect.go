@@ -192,6 +192,9 @@ func (s *Store) rewrite(ctx context.Context, old []*pack, live func(oid) bool) e
 				return err
 			}
 		}
+		if err := removeIfThere(p.name + suspectEnding); err != nil {
+			return err
+		}
 	}
 	if err := fsx.SyncDir(s.packDir()); err != nil {
 		return err
@@ -205,7 +208,7 @@ func (s *Store) join(ctx context.Context) error {
 	s.mu.Lock()
 	var small []*pack
 	for _, p := range s.order {
-		if p.size <= smallPack {
+		if p.size <= smallPack && !p.suspect {
 			small = append(small, p)
 		}
 	}
@@ -229,7 +232,7 @@ func (s *Store) worthless(live func(oid) bool) ([]*pack, error) {
 		}
 		frame := int64(12 + s.f.size) // head and checksum, of no object
 		switch {
-		case p.deltas():
+		case p.deltas(), p.suspect && alive > 0: // what is damaged cannot be copied
 		case (p.size-frame-alive)*deadShare > p.size-frame:
 			old = append(old, p)
 		case p.size <= smallPack:

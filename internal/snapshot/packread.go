@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -30,6 +31,8 @@ type pack struct {
 	idx  []byte
 	n    int // objects
 	file *os.File
+
+	suspect bool // an object in it was found damaged
 }
 
 // openPack loads the index and checks that the pack fits it: a pack that a
@@ -251,6 +254,31 @@ func listPacks(dir string) (map[string]int64, error) {
 		}
 	}
 	return packs, nil
+}
+
+// intact reports whether all entries have the checksums that the index says.
+func (p *pack) intact() bool {
+	all, _, err := p.extents(func(oid) bool { return true })
+	if err != nil {
+		return false
+	}
+	for _, e := range all {
+		h := crc32.NewIEEE()
+		if _, err := io.Copy(h, io.NewSectionReader(p.file, e.off, e.end-e.off)); err != nil || h.Sum32() != p.crc(e.i) {
+			return false
+		}
+	}
+	return true
+}
+
+// suspectEnding marks a pack of which an object was found damaged, so that
+// every process knows: its good objects are read, and none is relied on by
+// what is recorded from now on.
+const suspectEnding = ".suspect"
+
+func isSuspect(name string) bool {
+	_, err := os.Lstat(name + suspectEnding)
+	return err == nil
 }
 
 // packID returns the checksum in a pack's name, for messages.

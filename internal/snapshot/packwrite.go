@@ -245,6 +245,9 @@ func (w *packWriter) publish() (name string, size int64, err error) {
 			return "", 0, errors.Join(err, removeIfThere(tmpIdx), w.discardLocked())
 		}
 	}
+	if err := removeIfThere(name + suspectEnding); err != nil { // it was written anew
+		return "", 0, err
+	}
 	return name, size, fsx.SyncDir(w.dir)
 }
 

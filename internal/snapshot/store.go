@@ -190,12 +190,18 @@ func (s *Store) refreshLocked() error {
 		}
 		s.packs[name] = p
 	}
+	for name, p := range s.packs {
+		p.suspect = isSuspect(name)
+	}
 	s.order = s.order[:0]
 	for _, p := range s.packs {
 		s.order = append(s.order, p)
 	}
 	sort.Slice(s.order, func(i, j int) bool {
 		a, b := s.order[i], s.order[j]
+		if a.suspect != b.suspect {
+			return b.suspect
+		}
 		return a.n > b.n || a.n == b.n && a.name < b.name
 	})
 	return nil
@@ -208,7 +214,7 @@ func (s *Store) digest() oid {
 	defer s.mu.Unlock()
 	names := make([]string, 0, len(s.listed))
 	for name := range s.listed {
-		if s.damaged[name] == nil {
+		if p := s.packs[name]; p != nil && !p.suspect {
 			names = append(names, name)
 		}
 	}
@@ -224,6 +230,18 @@ func (s *Store) digest() oid {
 func (s *Store) has(id oid) bool {
 	_, _, ok := s.find(id)
 	return ok
+}
+
+// sound is has, but for what lies in a suspect pack alone: that is written again.
+func (s *Store) sound(id oid) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.order {
+		if _, ok := p.find(id); ok {
+			return !p.suspect
+		}
+	}
+	return false
 }
 
 func (s *Store) find(id oid) (*pack, int, bool) {
@@ -267,9 +285,31 @@ func (s *Store) copyObject(ctx context.Context, id oid, want kind, w io.Writer) 
 		err = s.copyChecked(ctx, id, o, w)
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s in pack %s: %w", want, s.f.hex(id), packID(p.name), err)
+		return fmt.Errorf("%s %s in pack %s: %w", want, s.f.hex(id), packID(p.name), s.suspect(p, err))
 	}
 	return nil
+}
+
+// suspect marks a pack in which damage was found, and all others that have
+// any: it seldom comes alone. It returns that damage.
+func (s *Store) suspect(p *pack, err error) error {
+	if !errors.Is(err, agents.ErrDamaged) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.suspect {
+		return err
+	}
+	for _, other := range s.order {
+		if other != p && other.intact() {
+			continue
+		}
+		if merr := fsx.WriteFile(other.name+suspectEnding, nil, 0o600); merr != nil {
+			return errors.Join(err, merr)
+		}
+	}
+	return errors.Join(err, s.refreshLocked())
 }
 
 func (s *Store) copyChecked(ctx context.Context, id oid, o object, w io.Writer) error {
@@ -323,11 +363,11 @@ func (s *Store) copyForeign(ctx context.Context, id oid, want kind, w io.Writer)
 	return nil
 }
 
-// hasDamaged reports whether a pack could not be opened.
+// hasDamaged reports whether a pack could not be opened, or is suspect.
 func (s *Store) hasDamaged() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.damaged) > 0
+	return len(s.damaged) > 0 || len(s.order) > 0 && s.order[len(s.order)-1].suspect
 }
 
 // readObject returns an object's whole content; for trees, commits and
