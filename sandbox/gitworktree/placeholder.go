@@ -74,7 +74,7 @@ func (b *box) inUse(ctx context.Context) error {
 
 // staleEntry reports whether a worktree entry is one of ours for this very
 // branch whose sandbox cannot be used any more: its directory is gone, or the
-// private directory that its .git file names.
+// private directory that its .git file names, or that one is ours now.
 func (b *box) staleEntry(name string) bool {
 	dir := filepath.Join(b.entriesDir(), name)
 	if !strings.HasPrefix(name, entryPrefix) {
@@ -92,7 +92,7 @@ func (b *box) staleEntry(name string) bool {
 		return true
 	}
 	to, ok := strings.CutPrefix(strings.TrimSpace(string(pointer)), "gitdir: ")
-	return !ok || !exists(to)
+	return !ok || !exists(to) || to == b.planGitDir() && name != b.rec.Entry
 }
 
 func (b *box) entriesDir() string { return filepath.Join(b.rec.User.CommonDir, "worktrees") }
