@@ -105,6 +105,14 @@ type Plan struct {
 	AppliedAt          time.Time // zero = never
 }
 
+// Label is how messages name the plan: its id, with its name where it has one.
+func (p *Plan) Label() string {
+	if p.Name == "" {
+		return p.ID
+	}
+	return p.ID + " (" + p.Name + ")"
+}
+
 // Position returns the plan's phase and state together.
 func (p *Plan) Position() PlanPosition { return PlanPosition{p.Phase, p.State} }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -193,6 +194,67 @@ func (s *Store) RemovePlan(ctx context.Context, planID string) (freed int64, err
 		return freed, fmt.Errorf("remove checkpoints of plan %s: %w", planID, err)
 	}
 	return freed, nil
+}
+
+// TakeOut moves everything of a plan to dst, which must not exist, for an
+// archive; PutBack moves it in again. A plan without payloads is no error and
+// leaves no dst. It is agents.ErrLocked while a checkpoint of the plan is made.
+func (s *Store) TakeOut(ctx context.Context, planID, dst string) error {
+	return s.moveAll(ctx, planID, "archive", func(dir string) error { return moveTree(ctx, dir, dst) })
+}
+
+// PutBack moves a plan's payloads from src, where TakeOut put them, back in. A
+// missing src is no error. Payloads that the plan has already are
+// agents.ErrExists.
+func (s *Store) PutBack(ctx context.Context, planID, src string) error {
+	return s.moveAll(ctx, planID, "bring back", func(dir string) error {
+		if _, err := os.Lstat(src); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("the plan has checkpoints: %w", errors.Join(err, agents.ErrExists))
+		}
+		return moveTree(ctx, src, dir)
+	})
+}
+
+func (s *Store) moveAll(ctx context.Context, planID, what string, move func(dir string) error) error {
+	if err := valid("plan", planID); err != nil {
+		return err
+	}
+	err := s.locked(ctx, planID, func() error {
+		if s.foreignStage(planID) {
+			return fmt.Errorf("a checkpoint is being made: %w", agents.ErrLocked)
+		}
+		return move(filepath.Join(s.dir, planID))
+	})
+	if err != nil {
+		return fmt.Errorf("%s checkpoints of plan %s: %w", what, planID, err)
+	}
+	return nil
+}
+
+// moveTree renames a folder, or copies and removes it where the new place is
+// on another file system. A missing one is no error.
+func moveTree(ctx context.Context, from, to string) error {
+	if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	err := fsx.PublishRename(from, to)
+	if err == nil || !errors.Is(err, syscall.EXDEV) {
+		return err
+	}
+	tmp := to + ".part"
+	if err := fsx.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if _, err := fsx.CopyTree(ctx, from, tmp); err != nil {
+		return errors.Join(err, fsx.RemoveAll(tmp))
+	}
+	if err := fsx.PublishRename(tmp, to); err != nil {
+		return err
+	}
+	return fsx.RemoveAll(from)
 }
 
 // Sweep removes what killed processes left: stages without a live holder, what

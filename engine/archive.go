@@ -27,6 +27,7 @@ type archivedSandbox struct {
 	SandboxID  string              `json:"sandbox_id"`
 	ResourceID string              `json:"resource_id"`
 	Strategy   agents.StrategyName `json:"strategy"`
+	BaseRef    string              `json:"base_ref,omitempty"`
 	Metadata   map[string]string   `json:"metadata"`
 }
 
@@ -79,7 +80,7 @@ func (s *session) archive(ctx context.Context) error {
 		if err := b.Archive(ctx, folder); err != nil {
 			return errors.Join(err, fsx.RemoveAll(tmp))
 		}
-		m.Sandboxes = append(m.Sandboxes, archivedSandbox{SandboxID: rec.ID, ResourceID: rec.ResourceID, Strategy: rec.Strategy, Metadata: rec.Metadata})
+		m.Sandboxes = append(m.Sandboxes, archivedSandbox{SandboxID: rec.ID, ResourceID: rec.ResourceID, Strategy: rec.Strategy, BaseRef: rec.BaseRef, Metadata: rec.Metadata})
 	}
 	if err := s.carryOver(ctx, tmp, &m); err != nil {
 		return err
@@ -102,6 +103,11 @@ func (s *session) archive(ctx context.Context) error {
 	}
 	s.say("unapplied work of plan %s was archived; agents cleanup archive restore %s brings it back", s.plan.ID, s.plan.ID)
 	return fsx.RemoveAll(old)
+}
+
+// archivedCheckpoints is where the payloads of an archived plan's checkpoints lie.
+func (e *Engine) archivedCheckpoints(planID string) string {
+	return filepath.Join(e.archiveDir(planID), "checkpoints")
 }
 
 // Archives lists the archives, oldest first.
@@ -164,6 +170,11 @@ func (e *Engine) RestoreArchive(ctx context.Context, ref string) (agents.Plan, e
 	if len(s.boxes) > 0 {
 		return s.plan, fmt.Errorf("plan %s has sandboxes already: %w", s.plan.ID, agents.ErrExists)
 	}
+	if e.payloads != nil {
+		if err := e.payloads.PutBack(ctx, s.plan.ID, e.archivedCheckpoints(s.plan.ID)); err != nil {
+			return s.plan, err
+		}
+	}
 	for _, entry := range m.Sandboxes {
 		if err := s.unarchive(ctx, entry); err != nil {
 			detached, cancel := sandbox.Detach(ctx)
@@ -192,7 +203,7 @@ func (s *session) unarchive(ctx context.Context, entry archivedSandbox) error {
 	if err != nil {
 		return err
 	}
-	rec := agents.SandboxRecord{ID: agents.NewID(s.e.now()), PlanID: s.plan.ID, ResourceID: r.ID, Strategy: entry.Strategy}
+	rec := agents.SandboxRecord{ID: entry.SandboxID, PlanID: s.plan.ID, ResourceID: r.ID, Strategy: entry.Strategy}
 	cfg := s.e.sandboxConfig(s.plan, rec.ID)
 	cfg.Like = entry.Metadata
 	b := &box{Sandbox: sandbox.New(strategy, rec, r, cfg), stale: true}
@@ -200,7 +211,10 @@ func (s *session) unarchive(ctx context.Context, entry archivedSandbox) error {
 		return err
 	}
 	s.boxes = append(s.boxes, b)
-	return nil
+	if entry.BaseRef == "" {
+		return s.recordBase(ctx, b)
+	}
+	return b.RecordBase(ctx, entry.BaseRef)
 }
 
 // expireArchives removes archives past their time.

@@ -18,7 +18,10 @@ func (e *Engine) Cancel(ctx context.Context, req CancelRequest) (agents.CancelRe
 	defer s.close()
 	out := agents.CancelResult{Plan: s.plan, Reason: req.Reason}
 	if s.plan.State == agents.PlanCancelled && !req.Discard {
-		return out, &agents.StateError{What: "plan " + s.plan.ID, From: s.plan.Position().String(), To: "cancelled"}
+		return out, s.refused("be cancelled again; --discard archives and removes its sandboxes")
+	}
+	if s.plan.State == agents.PlanApplied {
+		return out, s.refused("be cancelled")
 	}
 	if s.plan.State != agents.PlanCancelled {
 		if err := s.move(ctx, agents.PhaseExecute, agents.PlanCancelled, nil); err != nil {

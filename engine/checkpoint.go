@@ -342,8 +342,9 @@ func (s *session) room(ctx context.Context) error {
 	return nil
 }
 
-// Checkpoints lists a plan's checkpoints, oldest first; a resource narrows the
-// list to those that hold a state of it.
+// Checkpoints lists a plan's checkpoints, oldest first, with Damaged set where
+// the payload is not there or not whole; a resource narrows the list to those
+// that hold a state of it.
 func (e *Engine) Checkpoints(ctx context.Context, plan, resource string) (out []agents.Checkpoint, err error) {
 	var p agents.Plan
 	err = e.store.Read(ctx, func(tx *metastore.Tx) error {
@@ -353,8 +354,17 @@ func (e *Engine) Checkpoints(ctx context.Context, plan, resource string) (out []
 		out, err = tx.Checkpoints().List(p.ID)
 		return err
 	})
-	if err != nil || resource == "" {
-		return out, err
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if e.payloads != nil && !out[i].Damaged {
+			_, err := e.payloads.Manifest(p.ID, out[i].ID)
+			out[i].Damaged = err != nil
+		}
+	}
+	if resource == "" {
+		return out, nil
 	}
 	r, err := pickResource(p.Resources, resource)
 	if err != nil {
@@ -395,7 +405,7 @@ func (e *Engine) checkpointRow(ctx context.Context, plan, ref string) (cp agents
 // CheckpointShowCommand returns a git command line that shows what the
 // checkpoint changed against the base, or "" where there is none.
 func (e *Engine) CheckpointShowCommand(_ context.Context, cp agents.Checkpoint) (string, error) {
-	if e.payloads == nil || cp.SandboxRef == "" {
+	if e.payloads == nil || cp.SandboxRef == "" || cp.Damaged {
 		return "", nil
 	}
 	for _, r := range cp.Refs {

@@ -55,8 +55,7 @@ func (s *session) removeAll(ctx context.Context) (int, error) {
 		undo = newestHook(rows, agents.PhasePreApply)
 	}
 	if undo == "" {
-		_, err := s.e.payloads.RemovePlan(ctx, s.plan.ID)
-		return len(rows), err
+		return len(rows), s.removePayloads(ctx)
 	}
 	var gone []string
 	for _, cp := range rows {
@@ -73,6 +72,16 @@ func (s *session) removeAll(ctx context.Context) (int, error) {
 	}
 	_, err = s.e.payloads.Delete(ctx, s.plan.ID, gone, keep)
 	return len(gone), err
+}
+
+// removePayloads takes the plan's checkpoints away: into its archive, so that
+// bringing the work back brings them back, or for good where there is none.
+func (s *session) removePayloads(ctx context.Context) error {
+	if _, err := s.e.archiveManifest(s.plan.ID); err == nil && s.plan.State != agents.PlanApplied {
+		return s.e.payloads.TakeOut(ctx, s.plan.ID, s.e.archivedCheckpoints(s.plan.ID))
+	}
+	_, err := s.e.payloads.RemovePlan(ctx, s.plan.ID)
+	return err
 }
 
 // removeTraces removes what is of no use without the sandboxes: the plan's

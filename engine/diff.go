@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/metastore"
 	"github.com/cleveragents/agents/sandbox"
 )
 
@@ -37,12 +38,36 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (agents.Diff, error)
 		}
 		boxes = slices.DeleteFunc(slices.Clone(boxes), func(b *box) bool { return b.Resource().ID != r.ID })
 	}
+	if len(boxes) == 0 {
+		return agents.Diff{}, s.nothingToLookAt(ctx, req)
+	}
 	for _, b := range boxes {
 		if err := b.Open(ctx); err != nil {
 			return agents.Diff{}, err
 		}
 	}
 	return s.diffRefs(ctx, boxes, from, to, req.Patch)
+}
+
+// nothingToLookAt is why a plan without sandboxes has no diff: nil where it
+// never had one, which is a plan that changed nothing.
+func (s *session) nothingToLookAt(ctx context.Context, req DiffRequest) error {
+	var records []agents.SandboxRecord
+	err := s.e.store.Read(ctx, func(tx *metastore.Tx) (err error) {
+		records, err = tx.Sandboxes().ByPlan(s.plan.ID)
+		return err
+	})
+	if err != nil || len(records) == 0 && req.From == "" && req.To == "" {
+		return err
+	}
+	err = fmt.Errorf("plan %s has no sandbox any more: %w", s.plan.ID, agents.ErrBlocked)
+	switch s.plan.State {
+	case agents.PlanApplied:
+		return agents.WithHint(err, "it was applied: git log --grep=%s shows it, agents plan events %s tells the commits", s.plan.ID, s.plan.ID)
+	case agents.PlanCancelled:
+		return agents.WithHint(err, "agents cleanup archive restore %s brings archived work back", s.plan.ID)
+	}
+	return err
 }
 
 // refsAt is the state of each sandbox in a checkpoint; nil for "".

@@ -35,6 +35,7 @@ func (e *Engine) Execute(ctx context.Context, req ExecuteRequest) (agents.Execut
 	}
 	res := agents.ExecuteResult{Resume: resumeAt(s.plan.Steps, false)}
 	err = s.execute(ctx, req.Stdio)
+	res.Diff = s.changedSoFar(ctx)
 	res.Plan, res.Sandboxes, res.Messages = s.plan, s.states(), s.notices
 	return res, err
 }
@@ -250,6 +251,7 @@ func (s *session) run(ctx context.Context, c call, res *agents.RunResult) error 
 	var err error
 	res.Invocation, err = s.call(ctx, c)
 	if ctx.Err() != nil || err != nil && !errors.Is(err, agents.ErrToolFailed) {
+		res.Diff = s.changedSoFar(ctx)
 		return errors.Join(err, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
 	}
 	if serr := s.sealAll(ctx); serr != nil {
@@ -258,6 +260,18 @@ func (s *session) run(ctx context.Context, c call, res *agents.RunResult) error 
 	diff, derr := s.diff(ctx, s.boxes, "", "", false)
 	res.Diff = diff
 	return errors.Join(err, derr, s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil))
+}
+
+// changedSoFar is what the plan changed, for the result of a call that may have
+// failed or been stopped: it says what is kept, and its own failure is a notice.
+func (s *session) changedSoFar(ctx context.Context) agents.Diff {
+	ctx, cancel := sandbox.Detach(ctx)
+	defer cancel()
+	d, err := s.diff(ctx, s.boxes, "", "", false)
+	if err != nil {
+		s.say("what changed could not be listed: %v", err)
+	}
+	return d
 }
 
 // Artifacts lists the files that a plan added or changed.

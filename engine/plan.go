@@ -78,7 +78,7 @@ func (e *Engine) insertPlan(ctx context.Context, p agents.Plan, given []agents.R
 	p.ID, p.CreatedAt = agents.NewID(e.now()), e.now()
 	p.Phase, p.State = agents.PhaseExecute, agents.PlanQueued
 	err := e.store.Write(ctx, func(tx *metastore.Tx) error {
-		if err := gatherResources(tx, &p, given); err != nil {
+		if err := e.gatherResources(tx, &p, given); err != nil {
 			return err
 		}
 		if err := e.checkPlan(p); err != nil {
@@ -98,11 +98,14 @@ func (e *Engine) insertPlan(ctx context.Context, p agents.Plan, given []agents.R
 // gatherResources fills p.Resources with those given and those of its
 // projects, each once. A given one that is not stored yet is stored, unless
 // the same thing is stored already.
-func gatherResources(tx *metastore.Tx, p *agents.Plan, given []agents.Resource) error {
+func (e *Engine) gatherResources(tx *metastore.Tx, p *agents.Plan, given []agents.Resource) error {
 	for _, r := range given {
 		stored, err := storedResource(tx, r)
 		if err != nil {
 			return err
+		}
+		if stored.Name != r.Name {
+			e.notify(fmt.Sprintf("%s is known as resource %s", r.Location, stored.Name))
 		}
 		p.Resources = append(p.Resources, stored)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -143,12 +144,31 @@ func (s *session) single(ctx context.Context, c call) (agents.Invocation, error)
 	return inv, errors.Join(err, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
 }
 
-// drivable reports as a *agents.StateError that no tool may run in the plan.
+// drivable reports as agents.ErrState that no tool may run in the plan.
 func (s *session) drivable() error {
 	if !s.plan.Position().CanMove(agents.PlanPosition{Phase: agents.PhaseExecute, State: agents.PlanProcessing}) {
-		return &agents.StateError{What: "plan " + s.plan.ID, From: s.plan.Position().String(), To: "execute/processing"}
+		return s.refused("run anything")
 	}
 	return nil
+}
+
+// refused says that the plan's state forbids something, and what to do. It is
+// agents.ErrState.
+func (s *session) refused(what string) error {
+	err := &agents.Error{
+		Message: fmt.Sprintf("plan %s is %s and cannot %s", s.plan.Label(), s.plan.Position(), what),
+		Kind:    agents.BusinessRuleViolation,
+		Err:     agents.ErrState,
+	}
+	switch s.plan.State {
+	case agents.PlanApplied:
+		err.Hint = fmt.Sprintf("agents plan undo %s takes the apply back", s.plan.ID)
+	case agents.PlanCancelled:
+		err.Hint = fmt.Sprintf("agents plan rollback %s CHECKPOINT, or agents cleanup archive restore %s, reopens it", s.plan.ID, s.plan.ID)
+	default:
+		err.Hint = fmt.Sprintf("agents plan status %s tells where it stands", s.plan.ID)
+	}
+	return err
 }
 
 // preflight refuses a call that the plan's rules forbid, before anything runs
@@ -319,7 +339,7 @@ func (s *session) invoke(ctx context.Context, c call, b *box) (tool.Result, erro
 	}
 	res, err := c.tool.Call(ctx, tool.Env{
 		PlanID: s.plan.ID, Resource: c.resource, Path: b.Record().Path, Files: b.Capabilities().Files,
-		Environ: proc.Environ(os.Environ(), b.Record().Path, env...),
+		Environ: proc.Environ(os.Environ(), b.Record().Path, append(env, s.places()...)...),
 		Stdin:   c.stdio.In, Stdout: c.stdio.Out, Stderr: c.stdio.Err, TTY: c.stdio.TTY,
 	}, c.input)
 	for _, n := range res.Notices {
@@ -329,6 +349,21 @@ func (s *session) invoke(ctx context.Context, c call, b *box) (tool.Result, erro
 		err = fmt.Errorf("%s: exit code %d: %w", c.tool.Spec().Name, res.ExitCode, agents.ErrToolFailed)
 	}
 	return res, err
+}
+
+// places tells a call's processes where the plan's sandboxes are:
+// AGENTS_SANDBOX_<NAME>, the resource's name in capitals, other signs as _.
+func (s *session) places() (env []string) {
+	for _, b := range s.boxes {
+		name := strings.Map(func(c rune) rune {
+			if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+				return c
+			}
+			return '_'
+		}, strings.ToUpper(b.Resource().Name))
+		env = append(env, "AGENTS_SANDBOX_"+name+"="+b.Record().Path)
+	}
+	return env
 }
 
 // touched notes what a call may have written: exactly the paths it declares

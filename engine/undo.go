@@ -28,7 +28,7 @@ func (e *Engine) UndoApply(ctx context.Context, plan string) (agents.ApplyResult
 	defer s.close()
 	out := agents.ApplyResult{PlanID: s.plan.ID}
 	if s.plan.State != agents.PlanApplied {
-		return out, &agents.StateError{What: "plan " + s.plan.ID, From: s.plan.Position().String(), To: "UNDO"}
+		return out, s.refused("be undone: it is not applied")
 	}
 	j, err := s.planUndo(ctx)
 	if err != nil {
