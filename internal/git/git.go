@@ -38,9 +38,19 @@ type Runner struct {
 	Idle    time.Duration // give up after no progress for that long; 0 = 30 s
 	Env     []string      // the environment; nil = the process's own
 
+	like    *Runner // whose probe counts for this one too; nil = its own
 	probe   sync.Once
 	version [2]int
 	err     error
+}
+
+// WithIdle returns a runner like g with another time limit, which shares what
+// g knows of the program; 0 keeps g's limit.
+func (g *Runner) WithIdle(idle time.Duration) *Runner {
+	if idle <= 0 {
+		idle = g.Idle
+	}
+	return &Runner{Program: g.Program, Idle: idle, Env: g.Env, like: g}
 }
 
 // Repo says which repository, work tree, index and object store calls use. It
@@ -356,6 +366,8 @@ func (r Repo) outcome(res *Result, c Call, err error) error {
 			}
 		}
 		return &Error{Args: c.Args, ExitCode: res.ExitCode, Stderr: res.Stderr}
+	case errors.Is(err, exec.ErrNotFound):
+		return notInstalled(err)
 	}
 	return &Error{Args: c.Args, ExitCode: -1, Stderr: res.Stderr, Err: err}
 }
@@ -387,17 +399,23 @@ func (g *Runner) Version(ctx context.Context) (major, minor int, err error) {
 	if err := g.check(ctx); err != nil {
 		return 0, 0, err
 	}
+	if g.like != nil {
+		return g.like.Version(ctx)
+	}
 	return g.version[0], g.version[1], nil
 }
 
 func (g *Runner) check(ctx context.Context) error {
+	if g.like != nil {
+		return g.like.check(ctx)
+	}
 	g.probe.Do(func() { g.version, g.err = g.ask(context.WithoutCancel(ctx)) })
 	return g.err
 }
 
 func (g *Runner) ask(ctx context.Context) (v [2]int, err error) {
 	if _, err := exec.LookPath(g.program()); err != nil {
-		return v, agents.WithHint(fmt.Errorf("git is not installed (%v): %w", err, agents.ErrUnsupported), "install git 2.38 or newer")
+		return v, notInstalled(err)
 	}
 	res, err := Repo{Git: g, Dir: string(filepath.Separator)}.run(ctx, Call{Args: []string{"version"}})
 	if err != nil {
@@ -414,6 +432,10 @@ func (g *Runner) ask(ctx context.Context) (v [2]int, err error) {
 		return v, agents.WithHint(fmt.Errorf("git %d.%d is too old: %w", v[0], v[1], agents.ErrUnsupported), "install git 2.38 or newer")
 	}
 	return v, nil
+}
+
+func notInstalled(err error) error {
+	return agents.WithHint(fmt.Errorf("git is not installed (%v): %w", err, agents.ErrUnsupported), "install git 2.38 or newer")
 }
 
 // head keeps the first part of what is written to it, up to max bytes.

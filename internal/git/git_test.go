@@ -299,3 +299,31 @@ func TestIndexFlags(t *testing.T) {
 		}
 	}
 }
+
+func TestCancelledCallLeavesNoLock(t *testing.T) {
+	r := oracle.NewRepo(t)
+	at := open(t, r)
+	ctx, cancel := context.WithCancel(t.Context())
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	fmt.Fprintf(out, "start\ncreate refs/heads/x %s\nprepare\n", r.Git("rev-parse", "HEAD"))
+	lock := filepath.Join(r.Dir, ".git/refs/heads/x.lock")
+	go func() {
+		for {
+			if _, err := os.Stat(lock); err == nil {
+				cancel()
+				return
+			}
+		}
+	}()
+	if _, err := at.Feed(ctx, in, "update-ref", "--stdin"); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want canceled", err)
+	}
+	if _, err := os.Stat(lock); err == nil {
+		t.Error("the lock was left behind")
+	}
+}

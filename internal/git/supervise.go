@@ -10,7 +10,8 @@ import (
 
 // supervise runs cmd in a session of its own, so that it has no terminal to
 // ask on, until it ends, ctx ends, or its processes made no progress for idle.
-// In the latter two cases the whole process group is killed.
+// In the latter two cases the whole process group is told to end, which lets
+// git remove its lock files, and killed if it does not.
 //
 // The thread that starts the process stays locked until the process is gone:
 // where the kernel can, git dies with this program, and the kernel takes the
@@ -48,8 +49,7 @@ func watch(ctx context.Context, pid int, idle time.Duration, done <-chan error) 
 			}
 			return err
 		case <-ctx.Done():
-			killGroup(pid)
-			<-done
+			end(pid, done)
 			return ctx.Err()
 		case now := <-tick.C:
 			p := progress(pid)
@@ -58,11 +58,27 @@ func watch(ctx context.Context, pid int, idle time.Duration, done <-chan error) 
 				continue
 			}
 			if now.Sub(since) >= idle {
-				killGroup(pid)
-				<-done
+				end(pid, done)
 				return ErrIdle
 			}
 		}
+	}
+}
+
+// grace is how long a process may take to end after it was told to.
+const grace = 2 * time.Second
+
+// end ends the process group and waits for the process.
+func end(pid int, done <-chan error) {
+	termGroup(pid)
+	late := time.NewTimer(grace)
+	defer late.Stop()
+	select {
+	case <-done:
+		killGroup(pid) // what it started and left behind
+	case <-late.C:
+		killGroup(pid)
+		<-done
 	}
 }
 

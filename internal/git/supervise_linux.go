@@ -9,14 +9,16 @@ import (
 	"syscall"
 )
 
-// isolate gives cmd a session of its own. With bound, the kernel kills it at
-// the end of the thread that starts it.
+// isolate gives cmd a session of its own. With bound, the kernel tells it to
+// end, with its locks removed, at the end of the thread that starts it.
 func isolate(cmd *exec.Cmd, bound bool) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if bound {
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
 	}
 }
+
+func termGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGTERM) }
 
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 

@@ -128,6 +128,11 @@ func kinds() map[string]func(t *testing.T) *oracle.Repo {
 			r.Commit("submodule")
 			return r
 		},
+		"submodule checkout": func(t *testing.T) *oracle.Repo {
+			sub, super := oracle.NewRepo(t), oracle.NewRepo(t)
+			super.Git("submodule", "--quiet", "add", sub.Dir, "sub")
+			return oracle.At(t, filepath.Join(super.Dir, "sub"))
+		},
 		"no identity, signing, hooks": func(t *testing.T) *oracle.Repo {
 			r := oracle.NewRepo(t)
 			r.Sh(`mkdir hooks; for h in pre-commit commit-msg post-checkout reference-transaction post-index-change; do

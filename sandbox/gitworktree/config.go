@@ -80,25 +80,35 @@ func rooted(s git.Setting, root string) git.Setting {
 }
 
 // ours are settings of a private git directory that override the user's: no
-// signing, no hooks, no work in the background.
-func ours(objectFormat, hooks string, bare bool) (first, last []git.Setting) {
+// signing, no work in the background, and of hooks only those that the plan
+// makes in the directory itself.
+func ours(objectFormat, hooks string) (first, last []git.Setting) {
 	version := "0"
 	if objectFormat == "sha256" {
 		version = "1"
 		first = append(first, setting("extensions.objectformat", objectFormat))
 	}
 	first = append(first,
-		setting("core.bare", fmt.Sprint(bare)),
+		setting("core.bare", "false"),
 		setting("core.logallrefupdates", "true"))
-	last = []git.Setting{
-		setting("core.hookspath", hooks),
+	if hooks != "" {
+		last = append(last, setting("core.hookspath", hooks))
+	}
+	last = append(last,
 		setting("core.fsmonitor", "false"),
 		setting("commit.gpgsign", "false"),
 		setting("tag.gpgsign", "false"),
 		setting("gc.auto", "0"),
 		setting("maintenance.auto", "false"),
-	}
+	)
 	return append([]git.Setting{setting("core.repositoryformatversion", version)}, first...), last
+}
+
+// hooksElsewhere reports whether the user's global files name a place for hooks.
+func hooksElsewhere(all []git.Setting) bool {
+	return slices.ContainsFunc(all, func(s git.Setting) bool {
+		return s.Key == "core.hookspath" && (s.Scope == "global" || s.Scope == "system")
+	})
 }
 
 func setting(key, value string) git.Setting { return git.Setting{Key: key, Value: value} }

@@ -380,3 +380,44 @@ func TestIncludeUncommitted(t *testing.T) {
 	}
 	oracle.Same(t, "seal", repo.Dir, before, withoutObjects()...)
 }
+
+func TestConfigurationGoesAlong(t *testing.T) {
+	origin := oracle.NewRepo(t)
+	repo := oracle.At(t, filepath.Join(filepath.Dir(origin.Dir), "clone"))
+	origin.Git("clone", "-q", origin.Dir, repo.Dir)
+	repo.Git("remote", "set-url", "origin", "../repo")
+	repo.Write(".git/extra", "[user]\n\tname = Included\n[alias]\n\tsaid = \"!echo 'it works; # really'\"\n")
+	repo.Git("config", "include.path", "extra")
+	repo.Git("config", "odd.A \"sub\\section\".key", "va\"l\\ue\n;#  ")
+	repo.Sh("printf '[flag]\\n\\tbare\\n' >>.git/config")
+	b := newBench(t, repo)
+	home := ""
+	for _, kv := range b.strategy.Git.Env {
+		if h, ok := strings.CutPrefix(kv, "HOME="); ok {
+			home = h
+		}
+	}
+	global := oracle.At(t, home)
+	global.Write(".gitconfig", "[includeIf \"gitdir:"+repo.Dir+"/\"]\n\tpath = work\n[core]\n\thooksPath = /nonexistent/hooks\n")
+	global.Write("work", "[user]\n\temail = at@work\n")
+	b.create()
+	plan := b.plan()
+	for key, want := range map[string]string{
+		"user.name": "Included", "user.email": "at@work", "odd.A \"sub\\section\".key": "va\"l\\ue\n;#  ", "remote.origin.url": origin.Dir,
+		"branch.main.remote": "origin", "core.hooksPath": filepath.Join(b.ws.PrivateDir, "git", "hooks"),
+	} {
+		if got := plan.Git("config", key); got != want {
+			t.Errorf("%s = %q, want %q", key, got, want)
+		}
+	}
+	if got := plan.Git("config", "--type=bool", "flag.bare"); got != "true" {
+		t.Errorf("flag.bare = %q", got)
+	}
+	if got := plan.Git("said"); got != "it works; # really" {
+		t.Errorf("alias: %q", got)
+	}
+	plan.Sh("git fetch -q origin; git remote set-url origin /elsewhere")
+	if got := plan.Git("config", "remote.origin.url"); got != "/elsewhere" {
+		t.Errorf("set-url: %q", got)
+	}
+}

@@ -55,13 +55,14 @@ func (b *box) makeConfig(ctx context.Context) ([]git.Setting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read git's settings: %w", err)
 	}
-	for _, d := range []struct {
-		dir  string
-		bare bool
-	}{{"git", true}, {"trusted", false}} {
-		dir := b.private(d.dir)
-		first, last := ours(b.rec.User.Format, filepath.Join(b.planDir(), "hooks"), d.bare)
-		if err := put(filepath.Join(dir, "HEAD"), []byte(b.mainHead()), 0o600); err != nil {
+	hooks := ""
+	if hooksElsewhere(user) {
+		hooks = filepath.Join(b.planDir(), "hooks")
+	}
+	for _, dir := range []string{b.planDir(), b.private("trusted")} {
+		first, last := ours(b.rec.User.Format, hooks)
+		// Detached, so that no branch counts as checked out outside the sandbox.
+		if err := put(filepath.Join(dir, "HEAD"), []byte(b.rec.Base+"\n"), 0o600); err != nil {
 			return nil, err
 		}
 		if err := put(filepath.Join(dir, "config"), renderConfig(formatVersion(first)), 0o600); err != nil {
@@ -90,14 +91,6 @@ func identity(user []git.Setting) []git.Setting {
 		}
 	}
 	return out
-}
-
-// mainHead is HEAD of the common directory: the branch that the user has.
-func (b *box) mainHead() string {
-	if b.rec.OriginalRef == "" {
-		return b.rec.Base + "\n"
-	}
-	return "ref: " + b.rec.OriginalRef + "\n"
 }
 
 func isPartial(all []git.Setting) bool {

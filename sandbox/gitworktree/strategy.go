@@ -58,15 +58,8 @@ func (s *Strategy) Capabilities() sandbox.Capabilities {
 	}
 }
 
-// runner returns how git is started for one workspace. Runners are not shared
-// between calls, since the time limit is the workspace's.
-func (s *Strategy) runner(o sandbox.Options) *git.Runner {
-	idle := s.Git.Idle
-	if o.GitTimeout > 0 {
-		idle = o.GitTimeout
-	}
-	return &git.Runner{Program: s.Git.Program, Env: s.Git.Env, Idle: idle}
-}
+// runner returns how git is started for one workspace, which has its own time limit.
+func (s *Strategy) runner(o sandbox.Options) *git.Runner { return s.Git.WithIdle(o.GitTimeout) }
 
 // box is an opened workspace: its record, and the git directories that calls go to.
 type box struct {
