@@ -115,8 +115,15 @@ func (b *box) reroot(target string) string {
 }
 
 // tellOutside tells the user how much of the real tree the sandbox does not have.
+// Filters do not run for it: they may write into the user's repository, as
+// git-lfs does, and a count is not worth that.
 func (b *box) tellOutside(ctx context.Context, req sandbox.CreateRequest) {
-	out, err := b.user().Read(ctx, "status", "--porcelain=v1", "-z", "--untracked-files=normal", "--ignored=matching", "--ignore-submodules=all", "--no-renames")
+	user, out := b.user(), []byte(nil)
+	settings, err := user.Settings(ctx)
+	if err == nil {
+		user.Config = append(user.Config, noFilters(settings)...)
+		out, err = user.Read(ctx, "status", "--porcelain=v1", "-z", "--untracked-files=normal", "--ignored=matching", "--ignore-submodules=all", "--no-renames")
+	}
 	if err != nil {
 		req.Notify("the uncommitted changes of " + b.rec.User.Root + " could not be counted; the sandbox does not have them")
 		return
@@ -154,8 +161,9 @@ func count(n int, one, many string) string {
 }
 
 // foldUncommitted makes a tree of the user's present files: tracked ones as
-// they are, staged or not, and untracked ones that are not ignored. The
-// user's index and objects are only read.
+// they are, staged or not, and untracked ones that are not ignored. The user's
+// repository is only read: the work is done in the trusted git directory, where
+// filters such as git-lfs put what they make.
 func (b *box) foldUncommitted(ctx context.Context) error {
 	if b.rec.User.Bare {
 		return fmt.Errorf("%s is bare and has no files: %w", b.rec.User.Root, agents.ErrInvalid)
@@ -171,8 +179,11 @@ func (b *box) foldUncommitted(ctx context.Context) error {
 	if err := copyOver(filepath.Join(b.rec.User.GitDir, "index"), index); err != nil {
 		return err
 	}
-	at := b.user()
-	at.IndexFile, at.ObjectDir, at.Alternates = index, b.private("trusted", "objects"), []string{b.rec.User.Objects}
+	if err := b.copySharedIndex(b.rec.User.GitDir); err != nil {
+		return err
+	}
+	at := b.trusted()
+	at.WorkTree, at.IndexFile = b.rec.User.Root, index
 	if _, err := stageAll(ctx, at, ""); err != nil {
 		return err
 	}
@@ -184,8 +195,31 @@ func (b *box) foldUncommitted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if tree != base {
-		b.rec.Uncommitted = tree
+	if tree == base {
+		return nil
 	}
-	return nil
+	b.rec.Uncommitted = tree
+	return b.shareLFS(ctx)
+}
+
+// shareLFS lets the checkout find what git-lfs put aside for uncommitted files.
+func (b *box) shareLFS(ctx context.Context) error {
+	made := b.private("trusted", "lfs")
+	if !isDir(made) {
+		return nil
+	}
+	_, err := fsx.CopyTree(ctx, made, filepath.Join(b.planDir(), "lfs"))
+	return err
+}
+
+// noFilters are settings that turn all clean filters off.
+func noFilters(all []git.Setting) []string {
+	off := map[string]string{"clean": "", "process": "", "required": "false"}
+	var out []string
+	for _, s := range all {
+		if value, ok := off[s.Key[strings.LastIndexByte(s.Key, '.')+1:]]; ok && strings.HasPrefix(s.Key, "filter.") {
+			out = append(out, s.Key+"="+value)
+		}
+	}
+	return out
 }
