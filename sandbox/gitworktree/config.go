@@ -18,10 +18,7 @@ import (
 // Left out is what belongs to the place (core.worktree, core.bare), what
 // starts programs in the background (fsmonitor, maintenance), and hooks.
 func flatten(user, elsewhere []git.Setting, root string) []git.Setting {
-	var out []git.Setting
-	for _, s := range conditional(user, elsewhere) {
-		out = append(out, s)
-	}
+	out := conditional(user, elsewhere)
 	for _, s := range user {
 		if (s.Scope == "local" || s.Scope == "worktree") && !ofPlace(s.Key) {
 			out = append(out, rooted(s, root))

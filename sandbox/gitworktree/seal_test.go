@@ -326,6 +326,17 @@ func TestLFS(t *testing.T) {
 		t.Errorf("y.bin stored as %q, want a pointer", got)
 	}
 	oracle.Same(t, "seal", repo.Dir, before, withoutObjects()...)
+
+	repo.Sh("echo uncommitted >new.bin; echo changed >x.bin")
+	before = oracle.Digest(t, repo.Dir, withoutObjects()...)
+	dirty := newBench(t, repo)
+	dirty.req.PlanID += "2"
+	dirty.req.IncludeUncommitted = true
+	dirty.create()
+	if got := dirty.plan().Read("new.bin") + dirty.plan().Read("x.bin"); got != "uncommitted\nchanged\n" {
+		t.Errorf("uncommitted big files: %q", got)
+	}
+	oracle.Same(t, "taking over uncommitted files", repo.Dir, before, withoutObjects()...)
 }
 
 func TestU119DiffEqualsGit(t *testing.T) {

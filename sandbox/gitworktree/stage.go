@@ -63,7 +63,7 @@ func (b *box) copyIndex(ctx context.Context, at git.Repo) (indexCopy, error) {
 		if err := copyOver(from, c.path); err != nil {
 			return c, err
 		}
-		if err := b.copySharedIndex(); err != nil {
+		if err := b.copySharedIndex(b.planGitDir()); err != nil {
 			return c, err
 		}
 		at.IndexFile = c.path
@@ -82,9 +82,10 @@ func (b *box) clearIndex(path string) error {
 	return errors.Join(fsx.Remove(path), fsx.Remove(path+".lock"))
 }
 
-// copySharedIndex copies the other half of a split index.
-func (b *box) copySharedIndex() error {
-	shared, err := filepath.Glob(filepath.Join(globQuote(b.planGitDir()), "sharedindex.*"))
+// copySharedIndex copies the other half of a split index from a git directory
+// into the trusted one.
+func (b *box) copySharedIndex(gitDir string) error {
+	shared, err := filepath.Glob(filepath.Join(globQuote(gitDir), "sharedindex.*"))
 	if err != nil {
 		return err
 	}
