@@ -80,6 +80,9 @@ func (a *app) do(cmd *cobra.Command, work func(ctx context.Context) (view.Docume
 func (a *app) emit(ctx context.Context, doc view.Document, err error) {
 	if err != nil {
 		doc.Problem = problem(err)
+		if !strings.HasPrefix(doc.Problem.Hint, "usage: ") {
+			doc.Problem.Hint = a.literally(doc.Problem.Hint)
+		}
 		doc.ExitCode = exitCode(ctx, err)
 	}
 	doc.Command, doc.Started, doc.Elapsed = a.command, a.started, time.Since(a.started)

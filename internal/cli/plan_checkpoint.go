@@ -82,6 +82,9 @@ func newCheckpointShow(a *app) *cobra.Command {
 				if err != nil {
 					return view.Document{}, err
 				}
+				if c.Damaged {
+					return view.Checkpoint(c, ""), nil
+				}
 				show, err := s.engine.CheckpointShowCommand(ctx, c)
 				if err != nil {
 					return view.Document{}, err

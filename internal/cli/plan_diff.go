@@ -15,7 +15,7 @@ import (
 
 type planDiffOptions struct {
 	req  engine.DiffRequest
-	stat bool
+	stat bool // what is shown without --patch anyway
 }
 
 func newPlanDiff(a *app) *cobra.Command {
@@ -23,10 +23,10 @@ func newPlanDiff(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff PLAN",
 		Short: "Show what a plan changed",
-		Long: `Show what a plan changed: counts, a line a file with --stat, or the whole patch
-with --patch, in colour and through your pager on a terminal. --from and --to
-name checkpoints; without them it is from the base to the present.`,
-		Example: `  agents plan diff 01JQ4Z --stat
+		Long: `Show what a plan changed: a line a file and the counts, or the whole patch with
+--patch, in colour and through your pager on a terminal. --from and --to name
+checkpoints; without them it is from the base to the present.`,
+		Example: `  agents plan diff 01JQ4Z
   agents plan diff 01JQ4Z --patch | git apply --check
   agents plan diff 01JQ4Z --from 01JQ50 --to 01JQ51`,
 		Args:              a.exactly("PLAN"),
@@ -37,7 +37,7 @@ name checkpoints; without them it is from the base to the present.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.stat, "stat", false, "a line for each file")
+	flags.BoolVar(&opts.stat, "stat", false, "a line for each file and the counts (the default)")
 	flags.BoolVarP(&opts.req.Patch, "patch", "p", false, "the whole patch")
 	flags.StringVar(&opts.req.Resource, "resource", "", "only this resource")
 	flags.StringVar(&opts.req.From, "from", "", "checkpoint to start from (else the base)")
@@ -62,7 +62,7 @@ func (o *planDiffOptions) run(ctx context.Context, a *app) (view.Document, error
 	if err != nil {
 		return view.Document{}, err
 	}
-	return view.Diff(d, o.stat), nil
+	return view.Diff(d), nil
 }
 
 // showPatch prints a patch: byte for byte into a pipe or file, in colour

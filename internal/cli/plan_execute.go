@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/engine"
 	"github.com/cleveragents/agents/internal/view"
 )
@@ -48,7 +49,24 @@ func runPlanExecute(ctx context.Context, a *app, req engine.ExecuteRequest) (vie
 	res, err := s.engine.Execute(ctx, req)
 	stop()
 	if res.Plan.ID == "" {
-		return view.Document{}, err
+		return view.Document{Keys: []view.Field{nextSteps(nil)}}, err
 	}
-	return view.Execute(res, s.strategy, req.DryRun), err
+	doc := view.Execute(res, s.strategy, req.DryRun)
+	return doc.Merge(view.NextSteps(a.typed(executeSteps(res, req.DryRun, err)))), err
+}
+
+// executeSteps are the ways to go on after the steps of a plan.
+func executeSteps(res agents.ExecuteResult, dryRun bool, err error) []string {
+	plan := res.Plan.ID
+	switch {
+	case dryRun && res.Resume == "":
+		return nil
+	case dryRun:
+		return []string{"agents plan execute " + plan}
+	case err != nil:
+		return []string{"agents plan errors " + plan, "agents plan execute " + plan, "agents plan cancel " + plan + " --discard"}
+	case res.Diff.Summary.FilesChanged == 0:
+		return []string{endStep(plan)}
+	}
+	return planSteps(plan)
 }

@@ -15,7 +15,8 @@ func newPlanUndo(a *app) *cobra.Command {
 		Use:   "undo PLAN",
 		Short: "Take back a plan's apply",
 		Long: `Take back a plan's apply, as long as nothing that it touched has changed since.
-Otherwise nothing is done and the way to go on is named.`,
+Otherwise nothing is done and the way to go on is named. The plan is live again
+afterwards: it can be changed, applied once more, or cancelled.`,
 		Example:           "  agents plan undo --yes 01JQ4Z",
 		Args:              a.exactly("PLAN"),
 		ValidArgsFunction: inOrder(a.plans()),
@@ -31,10 +32,11 @@ Otherwise nothing is done and the way to go on is named.`,
 				stop := a.beat("taking back")
 				res, err := s.engine.UndoApply(ctx, args[0])
 				stop()
-				if res.PlanID == "" && err != nil {
-					return view.Document{}, err
+				if err == nil {
+					res.NextSteps = append(res.NextSteps, planSteps(res.PlanID)...)
 				}
-				return view.Apply(res, "Apply taken back"), err
+				res.NextSteps = a.typed(res.NextSteps)
+				return view.Undo(res, err != nil), err
 			})
 		},
 	}

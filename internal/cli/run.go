@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,7 +32,8 @@ end stands what it changed. On a terminal the next step is asked for; elsewhere
 the changes are kept and the next commands are printed.
 
 The command's changes are kept whatever it exits with. --apply applies them
-only if it succeeded.`,
+only if it succeeded. If the command fails, agents exits 1; the command's own
+exit code is in the JSON document, as tool.exit_code.`,
 		Example: `  agents run -- make fmt
   agents run -r ~/src/app --name tidy -- sh -c 'sed -i s/foo/bar/ *.go'
   agents run --apply -- go fix ./...
@@ -69,53 +71,43 @@ func (o *runOptions) run(ctx context.Context, a *app) (view.Document, error) {
 	})
 	stop()
 	if res.Plan.ID == "" {
-		return view.Document{}, err
+		return view.Document{Keys: []view.Field{nextSteps(nil)}}, err
 	}
 	a.tell(view.RunSummary(res))
 	doc := view.Run(res, s.strategy)
 	doc.Blocks = nil
-	if err != nil && !errors.Is(err, agents.ErrToolFailed) {
-		return doc, err
+	if err != nil && (ctx.Err() != nil || !errors.Is(err, agents.ErrToolFailed)) {
+		return doc.Merge(s.kept(res.Plan.ID, changed(res))), err
 	}
 	after, then := o.next(ctx, s, res, err != nil)
-	return doc.Merge(after), errors.Join(err, then)
+	doc = doc.Merge(after)
+	if !doc.Has("next_steps") {
+		doc = doc.With("next_steps", []string{})
+	}
+	return doc, errors.Join(err, then)
 }
+
+// changed reports whether a run left anything that could be applied.
+func changed(res agents.RunResult) bool { return res.Diff.Summary.FilesChanged > 0 }
 
 // next does what the flags or the user say about the changes.
 func (o *runOptions) next(ctx context.Context, s *session, res agents.RunResult, failed bool) (view.Document, error) {
 	plan := res.Plan.ID
 	switch {
 	case o.apply && failed:
-		doc := s.keep(plan)
-		doc.Messages = []string{"Not applied: the command failed."}
-		s.app.notify(doc.Messages[0])
+		const why = "Not applied: the command failed."
+		s.app.notify(why)
+		doc := s.keep(plan, changed(res))
+		doc.Messages = append([]string{why}, doc.Messages...)
 		return doc, nil
 	case o.apply:
 		return s.applyNow(ctx, engine.ApplyRequest{Plan: plan})
 	case o.discard:
 		return s.discardNow(ctx, plan)
-	case o.keep || !s.app.interactive() || !isTerminal(s.app.out) || s.app.view().Structured():
-		return s.keep(plan), nil
-	case res.Diff.Summary.FilesChanged == 0:
-		return s.keep(plan), nil
+	case o.keep || !s.app.interactive() || !isTerminal(s.app.out) || s.app.view().Structured(), !changed(res):
+		return s.keep(plan, changed(res)), nil
 	}
 	return s.menu(ctx, plan)
-}
-
-// keep leaves the sandbox as it is and says what to type next.
-func (s *session) keep(plan string) view.Document {
-	steps := []string{
-		"agents plan diff " + plan + " --patch",
-		"agents plan apply " + plan,
-		"agents plan checkpoint list " + plan,
-		"agents plan cancel " + plan + " --discard",
-	}
-	rows := view.Panel{Title: "Next Steps"}
-	for _, step := range steps {
-		rows.Rows = append(rows.Rows, [2]string{"", step})
-	}
-	s.app.tell([]view.Block{rows})
-	return view.Document{Keys: []view.Field{{Name: "next_steps", Value: steps}}}
 }
 
 func (s *session) applyNow(ctx context.Context, req engine.ApplyRequest) (view.Document, error) {
@@ -125,6 +117,7 @@ func (s *session) applyNow(ctx context.Context, req engine.ApplyRequest) (view.D
 	if res.PlanID == "" && err != nil {
 		return view.Document{}, err
 	}
+	res.NextSteps = s.app.typed(res.NextSteps)
 	return view.Apply(res, "Changes applied"), err
 }
 
@@ -139,12 +132,20 @@ func (s *session) discardNow(ctx context.Context, plan string) (view.Document, e
 	return doc, nil
 }
 
-// menu asks what to do with the changes until one answer ends it.
+// menu asks what to do with the changes until one answer ends it. Interrupted,
+// it keeps them.
 func (s *session) menu(ctx context.Context, plan string) (view.Document, error) {
+	const choices = `  a  apply    bring the changes into the real resources
+  d  diff     show the patch
+  s  shell    open a shell in the sandbox
+  k  keep     leave the plan as it is and end (the default)
+  x  discard  archive the changes and remove the sandbox
+  ?  help     show this list
+`
 	for {
-		answer, err := s.app.ask(ctx, "[a]pply, [d]iff, [s]hell, [k]eep or discard [x]? ")
+		answer, err := s.app.ask(ctx, "[a]pply, [d]iff, [s]hell, [k]eep, discard [x], help [?]? (default k) ")
 		if err != nil {
-			return view.Document{}, err
+			return s.kept(plan, true), err
 		}
 		switch answer {
 		case "a", "apply":
@@ -158,12 +159,21 @@ func (s *session) menu(ctx context.Context, plan string) (view.Document, error) 
 			})
 			stop()
 		case "k", "keep", "":
-			return s.keep(plan), nil
+			return s.keep(plan, true), nil
 		case "x", "discard":
-			return s.discardNow(ctx, plan)
+			if err = s.app.confirm(ctx, "Archive the changes and remove the sandbox?", false); err == nil {
+				return s.discardNow(ctx, plan)
+			}
+		case "?", "h", "help":
+			fmt.Fprint(s.app.err, choices)
+		default:
+			s.app.notify(fmt.Sprintf("%q is no choice; ? lists them", answer))
 		}
-		if err != nil && !errors.Is(err, agents.ErrToolFailed) {
-			return view.Document{}, err
+		switch {
+		case ctx.Err() != nil:
+			return s.kept(plan, true), fmt.Errorf("%s: %w", s.app.command, agents.ErrInterrupted)
+		case err != nil && !errors.Is(err, agents.ErrToolFailed) && !errors.Is(err, errDeclined):
+			return s.kept(plan, true), err
 		}
 	}
 }

@@ -73,8 +73,9 @@ func leftOutBlocks(list []agents.PathReason) []Block {
 	return []Block{grid}
 }
 
-// Apply is the document of plan apply and plan undo, with the panels of
-// sandbox.md, "Apply Phase". done is the footer of a success.
+// Apply is the document of plan apply, with the panels of sandbox.md, "Apply
+// Phase". done is the footer of a success. Where nothing was applied, people
+// see what stands in the way and no summary.
 func Apply(r agents.ApplyResult, done string) Document {
 	d := Document{
 		Keys: []Field{
@@ -98,12 +99,15 @@ func Apply(r agents.ApplyResult, done string) Document {
 		},
 		Messages: r.Messages,
 		Warn:     len(r.LeftOut) > 0,
-		Blocks:   []Block{applySummary(r)},
 	}
-	if len(r.Resources) > 1 || !succeeded(r) {
+	if r.DryRun || !r.AppliedAt.IsZero() {
+		d.Blocks = append(d.Blocks, applySummary(r))
+	}
+	conflicts := conflictBlocks(r.Resources)
+	if len(r.Resources) > 1 || len(r.Resources) == 1 && !succeeded(r) && conflicts == nil {
 		d.Blocks = append(d.Blocks, resultGrid("Resources", r.Resources))
 	}
-	d.Blocks = append(d.Blocks, conflictBlocks(r.Resources)...)
+	d.Blocks = append(d.Blocks, conflicts...)
 	d.Blocks = append(d.Blocks, leftOutBlocks(r.LeftOut)...)
 	if r.DryRun {
 		d = d.With("dry_run", true)
@@ -117,8 +121,36 @@ func Apply(r agents.ApplyResult, done string) Document {
 		d.Blocks = append(d.Blocks, linesPanel("Next Steps", r.NextSteps))
 	}
 	d.Blocks = append(d.Blocks, messageLines(r.Messages)...)
-	if succeeded(r) {
+	if !r.AppliedAt.IsZero() && succeeded(r) {
 		d.Blocks = append(d.Blocks, Footer{Text: done})
+	}
+	return d
+}
+
+// Undo is the document of plan undo. failed says that it ended in an error:
+// people see what was reverted all the same, if anything was.
+func Undo(r agents.ApplyResult, failed bool) Document {
+	d := Document{
+		Keys: []Field{
+			{"plan_id", r.PlanID},
+			{"resources", resultRows(r.Resources)},
+			{"next_steps", rows(r.NextSteps, func(s string) string { return s })},
+		},
+		Messages: r.Messages,
+	}
+	if len(r.Resources) > 0 || !failed {
+		panel := Panel{Title: "Undo Summary", Rows: [][2]string{{"Plan ID", r.PlanID}}}
+		for _, res := range r.Resources {
+			panel.Rows = append(panel.Rows, [2]string{"Resource", res.Resource + " " + string(res.State)})
+		}
+		d.Blocks = append(d.Blocks, panel)
+	}
+	if len(r.NextSteps) > 0 {
+		d.Blocks = append(d.Blocks, linesPanel("Next Steps", r.NextSteps))
+	}
+	d.Blocks = append(d.Blocks, messageLines(r.Messages)...)
+	if !failed {
+		d.Blocks = append(d.Blocks, Footer{Text: "Apply taken back"})
 	}
 	return d
 }

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	agents "github.com/cleveragents/agents"
@@ -53,14 +54,18 @@ func Checkpoints(list []agents.Checkpoint) Document {
 			mark, c.ID, clock(c.CreatedAt), string(c.Type), dash(firstLine(c.Metadata.Reason)), dash(c.Metadata.SourceTool), bytesText(c.SizeBytes),
 		})
 	}
-	return Document{
+	d := Document{
 		Keys:   []Field{{"checkpoints", rows(list, checkpointValue)}},
 		Blocks: []Block{grid},
 	}
+	if slices.ContainsFunc(list, func(c agents.Checkpoint) bool { return c.Damaged }) {
+		d.Blocks = append(d.Blocks, Note("! damaged or gone: it cannot be restored"))
+	}
+	return d
 }
 
 // Checkpoint is the document of plan checkpoint create and show. show is a
-// command line that shows the content, or "".
+// command line that shows the content, or ""; a damaged one has none to show.
 func Checkpoint(c agents.Checkpoint, show string) Document {
 	panel := Panel{Title: "Checkpoint", Rows: [][2]string{
 		{"Checkpoint ID", c.ID},
@@ -83,7 +88,7 @@ func Checkpoint(c agents.Checkpoint, show string) Document {
 		panel.Rows = append(panel.Rows, [2]string{"Resource", r.Resource + " " + r.Ref})
 	}
 	d := Document{Keys: []Field{{"checkpoint", checkpointValue(c)}}, Blocks: []Block{panel}}
-	if show != "" {
+	if show != "" && !c.Damaged {
 		d = d.With("show_command", show)
 		d.Blocks = append(d.Blocks, Note("Show its content:"), Note("  "+show))
 	}

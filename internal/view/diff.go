@@ -30,8 +30,8 @@ func fileRows(files []agents.FileChange) []object {
 	})
 }
 
-// Diff is the document of plan diff. With stat, people see a line a file.
-func Diff(d agents.Diff, stat bool) Document {
+// Diff is the document of plan diff; people see a line a file.
+func Diff(d agents.Diff) Document {
 	doc := Document{Keys: []Field{
 		{"diff_summary", summaryValue(d.Summary)},
 		{"files", fileRows(d.Files)},
@@ -42,7 +42,7 @@ func Diff(d agents.Diff, stat bool) Document {
 			doc = doc.With("patch_base64", base64.StdEncoding.EncodeToString(d.Patch))
 		}
 	}
-	if stat && len(d.Files) > 0 {
+	if len(d.Files) > 0 {
 		doc.Blocks = append(doc.Blocks, Text(Diffstat(d.Files)))
 	}
 	doc.Blocks = append(doc.Blocks, Note(SummaryLine(d.Summary)))

@@ -88,7 +88,7 @@ func (d Document) With(name string, value any) Document {
 // A key that both have keeps d's value.
 func (d Document) Merge(other Document) Document {
 	for _, f := range other.Keys {
-		if !d.has(f.Name) {
+		if !d.Has(f.Name) {
 			d = d.With(f.Name, f.Value)
 		}
 	}
@@ -98,7 +98,8 @@ func (d Document) Merge(other Document) Document {
 	return d
 }
 
-func (d Document) has(name string) bool {
+// Has reports whether d has a key of this name.
+func (d Document) Has(name string) bool {
 	for _, f := range d.Keys {
 		if f.Name == name {
 			return true

@@ -82,20 +82,29 @@ func planPanel(title string, p agents.Plan, strategy Strategist) Panel {
 }
 
 // Plans is the document of plan list. The plans come in the order in which it
-// prints them.
-func Plans(plans []agents.Plan, strategy Strategist) Document {
+// prints them. One without a name shows the command that drove it, if that is
+// not user.
+func Plans(plans []agents.Plan, strategy Strategist, user string) Document {
 	grid := Grid{Head: []string{"PLAN", "NAME", "STATE", "RESOURCES", "CREATED"}, Empty: "No plans."}
 	for _, p := range plans {
 		var names []string
 		for _, r := range p.Resources {
 			names = append(names, r.Name)
 		}
-		grid.Rows = append(grid.Rows, []string{p.ID, dash(p.Name), p.Position().String(), dash(strings.Join(names, ",")), clock(p.CreatedAt)})
+		grid.Rows = append(grid.Rows, []string{p.ID, dash(called(p, user)), p.Position().String(), dash(strings.Join(names, ",")), clock(p.CreatedAt)})
 	}
 	return Document{
 		Keys:   []Field{{"plans", rows(plans, func(p agents.Plan) any { return PlanValue(p, strategy) })}},
 		Blocks: []Block{grid},
 	}
+}
+
+// called is a plan's name or, in brackets, the command that it is of.
+func called(p agents.Plan, user string) string {
+	if p.Name != "" || p.Actor == "" || p.Actor == user {
+		return p.Name
+	}
+	return "(" + firstLine(p.Actor) + ")"
 }
 
 type sandboxRow struct {
@@ -230,7 +239,7 @@ func Execute(r agents.ExecuteResult, strategy Strategist, dryRun bool) Document 
 		d.Blocks = append(d.Blocks, Note(text))
 		return d
 	}
-	d = d.Merge(Diff(r.Diff, false))
+	d = d.Merge(Diff(r.Diff))
 	d.Blocks = append(d.Blocks, messageLines(r.Messages)...)
 	return d
 }
@@ -335,6 +344,15 @@ func Export(planID, branch, patch, made string) Document {
 		}}},
 		Blocks: []Block{Footer{Text: "Exported to " + Printable(made)}},
 	}
+}
+
+// NextSteps is the part of a document that says what to type next.
+func NextSteps(steps []string) Document {
+	d := Document{Keys: []Field{{"next_steps", rows(steps, func(s string) string { return s })}}}
+	if len(steps) > 0 {
+		d.Blocks = []Block{linesPanel("Next Steps", steps)}
+	}
+	return d
 }
 
 func linesPanel(title string, lines []string) Panel {

@@ -44,6 +44,12 @@ func plan() agents.Plan {
 	}
 }
 
+func unnamed(actor string) agents.Plan {
+	p := plan()
+	p.Name, p.Actor = "", actor
+	return p
+}
+
 func errored() agents.Plan {
 	p := plan()
 	p.State = agents.PlanErrored
@@ -126,6 +132,20 @@ func conflicted() agents.ApplyResult {
 	}
 }
 
+func undone() agents.ApplyResult {
+	return agents.ApplyResult{
+		PlanID:    planID,
+		Resources: []agents.ResourceResult{{Resource: "app", State: agents.ApplyReverted}, {Resource: "site", State: agents.ApplyReverted}},
+		NextSteps: []string{"agents plan diff " + planID},
+	}
+}
+
+func damaged() agents.Checkpoint {
+	c := checkpoint()
+	c.Damaged = true
+	return c
+}
+
 // document is one that a command prints, under the name of its golden files.
 type document struct {
 	name string
@@ -161,24 +181,28 @@ func documents(t *testing.T) []document {
 	return []document{
 		{"run", view.Run(run, strategy), []string{"plan", "tool", "sandboxes", "diff_summary", "files"}},
 		{"plan_create", view.Plan(plan(), strategy), []string{"plan"}},
-		{"plan_list", view.Plans([]agents.Plan{plan()}, strategy), []string{"plans"}},
-		{"plan_list_empty", view.Plans(nil, strategy), []string{"plans"}},
+		{"plan_list", view.Plans([]agents.Plan{plan(), unnamed("make"), unnamed("ann")}, strategy, "ann"), []string{"plans"}},
+		{"plan_list_empty", view.Plans(nil, strategy, "ann"), []string{"plans"}},
 		{"plan_exec", view.Call(invocation(), true), []string{"tool"}},
 		{"tool_run", view.Call(invocation(), false), []string{"tool"}},
 		{"plan_execute", view.Execute(agents.ExecuteResult{Plan: errored(), Sandboxes: sandboxes(), Resume: "test", Diff: diff()}, strategy, false), []string{"plan", "steps", "sandboxes"}},
 		{"plan_status", view.Status(status, strategy), []string{"plan", "sandboxes", "checkpoints", "resources"}},
 		{"plan_status_errored", badDoc, []string{"plan", "sandboxes", "checkpoints", "resources", "error"}},
-		{"plan_diff", view.Diff(diff(), true), []string{"diff_summary", "files"}},
-		{"plan_diff_patch", view.Diff(patched, false), []string{"diff_summary", "files", "patch"}},
+		{"plan_diff", view.Diff(diff()), []string{"diff_summary", "files"}},
+		{"plan_diff_patch", view.Diff(patched), []string{"diff_summary", "files", "patch"}},
 		{"plan_artifacts", view.Artifacts(diff()), []string{"artifacts"}},
 		{"plan_events", view.Events([]agents.Event{{ID: "e", PlanID: planID, Kind: "plan.created", Message: "plan created", CreatedAt: at}}), []string{"events"}},
 		{"plan_errors", view.PlanErrors(errored(), []agents.Invocation{{ID: "i", Tool: "builtin/shell", ExitCode: 3, Error: "exit status 3", EndedAt: at}}), []string{"errors"}},
 		{"plan_checkpoint_list", view.Checkpoints([]agents.Checkpoint{checkpoint()}), []string{"checkpoints"}},
 		{"plan_checkpoint_show", view.Checkpoint(checkpoint(), "git --git-dir=/data/x show abc123"), []string{"checkpoint"}},
+		{"plan_checkpoint_list_damaged", view.Checkpoints([]agents.Checkpoint{checkpoint(), damaged()}), []string{"checkpoints"}},
+		{"plan_checkpoint_show_damaged", view.Checkpoint(damaged(), "git show abc123"), []string{"checkpoint"}},
 		{"plan_checkpoint_delete", view.CheckpointsDeleted([]string{cpID}, 2048), []string{"deleted", "freed_bytes"}},
 		{"plan_rollback", view.Rollback(rollback()), []string{"rollback_summary", "changes_reverted", "impact", "post_rollback_state", "changes", "safety_checkpoint_id"}},
 		{"plan_apply", view.Apply(applied(), "Changes applied"), []string{"left_out", "apply_summary", "resources", "sandbox_cleanup", "next_steps"}},
 		{"plan_apply_conflict", conflict, []string{"left_out", "apply_summary", "resources", "sandbox_cleanup", "next_steps", "error"}},
+		{"plan_undo", view.Undo(undone(), false), []string{"plan_id", "resources", "next_steps"}},
+		{"plan_undo_refused", view.Undo(agents.ApplyResult{PlanID: planID}, true), []string{"plan_id", "resources", "next_steps"}},
 		{"plan_cancel", view.Cancel(agents.CancelResult{Plan: plan(), Reason: "no need", Sandboxes: []agents.CancelledSandbox{{Resource: "app", Status: agents.SandboxCleanedUp}}, Recovery: []string{"agents cleanup archive restore " + planID}}, strategy), []string{"plan", "reason", "sandboxes", "recovery"}},
 		{"plan_update", view.Update(agents.UpdateResult{Plan: plan(), Resources: applied().Resources}, strategy), []string{"plan", "resources"}},
 		{"plan_export", view.Export(planID, "review/x", "", "review/x"), []string{"export"}},
@@ -401,7 +425,7 @@ func TestB069NamesThatAreNotUTF8(t *testing.T) {
 		{Path: "\xfe", Change: agents.ChangeModified}, {Path: "\xff", Change: agents.ChangeModified}, {Path: `\xff`, Change: agents.ChangeModified},
 	}
 	var b bytes.Buffer
-	if err := view.Diff(agents.Diff{Files: files}, false).WriteJSON(&b); err != nil {
+	if err := view.Diff(agents.Diff{Files: files}).WriteJSON(&b); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
