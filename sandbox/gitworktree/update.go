@@ -51,6 +51,7 @@ type update struct {
 	refs    planRefs // the plan's, before
 	present string   // tree of the sandbox's files
 	merged  string   // the tree that they become
+	inside  bool     // the plan has merged the new base itself
 	head    string   // the commit that the plan's HEAD becomes
 	index   string   // the tree that the plan's index becomes
 }
@@ -108,7 +109,15 @@ func (u *update) newBase(ctx context.Context) error {
 
 // merge computes everything, and finds all conflicts, before anything moves.
 func (u *update) merge(ctx context.Context) error {
-	present, err := u.wrap(ctx, u.present, u.rec.Base)
+	parent := u.rec.Base
+	var err error
+	if u.inside, err = u.at.IsAncestor(ctx, u.base, u.refs.head); err != nil {
+		return err
+	}
+	if u.inside {
+		parent = u.base
+	}
+	present, err := u.wrap(ctx, u.present, parent)
 	if err != nil {
 		return err
 	}
@@ -124,7 +133,8 @@ func (u *update) merge(ctx context.Context) error {
 	if len(u.res.Conflicts) > 0 {
 		u.res.State = agents.ApplyConflict
 		return agents.WithHint(fmt.Errorf("%s: %w", count(len(u.res.Conflicts), "path conflicts", "paths conflict"), agents.ErrConflict),
-			"change these in the sandbox so that both fit, or roll the plan back, then update again")
+			"agents plan shell %s, and there: git add -A && git commit -m mine; git merge %s; solve, git commit, exit; then agents plan apply %s",
+			u.rec.PlanID, u.base, u.rec.PlanID)
 	}
 	if err := u.mergeHead(ctx); err != nil {
 		return err
@@ -224,6 +234,10 @@ func (u *update) mergeHead(ctx context.Context) error {
 	}
 	if own {
 		u.head = u.base
+		return nil
+	}
+	if u.inside {
+		u.head = u.refs.head
 		return nil
 	}
 	m, err := u.at.MergeTrees(ctx, u.refs.head, u.base)
