@@ -168,7 +168,7 @@ func (s *session) removeHalfMade(ctx context.Context) error {
 		}
 		s.say("plan %s: removed what was left of a half-made sandbox of %s", s.plan.ID, b.Resource().Name)
 	}
-	return nil
+	return removeEmpty(filepath.Join(s.e.set.DataDir, "private", s.plan.ID))
 }
 
 // knownPayload tells the sweep which checkpoints have a row. The rows of a plan
