@@ -59,7 +59,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 		// Commands print their own outcome; what comes back is a usage error.
 		a.adoptFormat(args)
 		a.command = commandName(cmd)
-		a.emit(ctx, view.Document{}, usage(cmd, err))
+		a.emit(ctx, view.Document{}, usage(root, cmd, args, err))
 	}
 	if a.session != nil {
 		a.session.close()

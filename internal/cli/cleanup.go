@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
+	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/engine"
 	"github.com/cleveragents/agents/internal/view"
 )
@@ -114,6 +116,9 @@ func newCleanupArchive(a *app) *cobra.Command {
 				stop := a.beat("restoring")
 				p, err := s.engine.RestoreArchive(ctx, args[0])
 				stop()
+				if errors.Is(err, agents.ErrNotFound) {
+					return view.Document{}, agents.WithHint(err, "agents cleanup archive list")
+				}
 				if err != nil {
 					return view.Document{}, err
 				}

@@ -16,7 +16,8 @@ func newCompletion(a *app) *cobra.Command {
 		Use:   "completion SHELL",
 		Short: "Print a completion script for bash, zsh, fish or powershell",
 		Long: `Print a completion script. It completes commands and flags, and the ids of
-plans and checkpoints, resources and tools.`,
+plans and checkpoints, resources and tools. The manual pages are written by
+agents man DIR.`,
 		Example: `  agents completion bash >~/.local/share/bash-completion/completions/agents
   agents completion zsh >"${fpath[1]}/_agents"
   agents completion fish >~/.config/fish/completions/agents.fish`,

@@ -34,7 +34,7 @@ func newConfigGet(a *app) *cobra.Command {
 				}
 				v, err := conf.Get(args[0])
 				if err != nil {
-					return view.Document{}, err
+					return view.Document{}, nearKey(args[0], err)
 				}
 				return a.noticed(view.Setting(v), conf), nil
 			})
@@ -125,7 +125,7 @@ func (a *app) setConfig(name, value string, project bool) (view.Document, error)
 		}
 	}
 	if err := config.Set(file, name, value); err != nil {
-		return view.Document{}, err
+		return view.Document{}, nearKey(name, err)
 	}
 	conf, err := a.loadConfig()
 	if err != nil {
@@ -191,6 +191,17 @@ func trustTarget(args []string) (string, error) {
 		return file, nil
 	}
 	return "", fmt.Errorf(".cleveragents/config.toml in %s or above: %w", dir, agents.ErrNotFound)
+}
+
+// nearKey adds to the error of an unknown key which one was probably meant.
+func nearKey(name string, err error) error {
+	if _, unknown := config.KeyByName(name); unknown == nil || agents.HintOf(err) != "" {
+		return err
+	}
+	if near := nearest(name, keyNames()); near != "" {
+		return agents.WithHint(err, "did you mean %s?", near)
+	}
+	return agents.WithHint(err, "agents config list")
 }
 
 func keyNames() []string {

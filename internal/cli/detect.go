@@ -28,7 +28,25 @@ func (s *session) detect(ctx context.Context, arg string) (agents.Resource, erro
 	if err != nil {
 		return agents.Resource{}, fmt.Errorf("resource %s: %w", arg, err)
 	}
-	return s.known(ctx, agents.Resource{Name: name, Type: kind, Location: location})
+	r, err := s.known(ctx, agents.Resource{Name: name, Type: kind, Location: location})
+	if err != nil {
+		return r, err
+	}
+	return r, s.refusePlain(r)
+}
+
+// refusePlain refuses a directory that is no repository where this build has
+// no strategy for it, with what that means for a user.
+func (s *session) refusePlain(r agents.Resource) error {
+	if r.Type != agents.TypeDirectory {
+		return nil
+	}
+	_, err := s.strategies.Lookup(s.strategy(r))
+	if !errors.Is(err, agents.ErrUnsupported) {
+		return nil
+	}
+	return agents.WithHint(fmt.Errorf("%s is not a git repository, and this build can isolate nothing else: %w", r.Location, agents.ErrUnsupported),
+		"go into a repository or name one with -r; or make one here: git init && git add -A && git commit -m start")
 }
 
 // detectAll reads all values of -r; without any, the working directory.
@@ -160,7 +178,7 @@ func existing(path string) (string, fs.FileInfo, error) {
 }
 
 // refuseBelowRoot refuses a directory inside a repository, which is easily
-// meant for its root; the type says if it is not.
+// meant for its root.
 func refuseBelowRoot(dir string) error {
 	if isGitRoot(dir) {
 		return nil
@@ -172,7 +190,7 @@ func refuseBelowRoot(dir string) error {
 	for up := filepath.Dir(real); ; up = filepath.Dir(up) {
 		if isGitRoot(up) {
 			return agents.WithHint(fmt.Errorf("%s is inside the repository %s, not its root: %w", dir, up, agents.ErrInvalid),
-				"name the root with -r %s, or the directory alone with -r %s:%s", up, agents.TypeDirectory, dir)
+				"name the root with -r %s", quoted(up))
 		}
 		if up == filepath.Dir(up) {
 			return nil

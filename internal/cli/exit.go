@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 
 	agents "github.com/cleveragents/agents"
@@ -73,8 +74,42 @@ func problem(err error) *view.Problem {
 	return p
 }
 
-// oneLine is an error's text; joined errors stand behind each other.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+// oneLine is an error's text; joined errors stand behind each other. A class
+// at an end is left out where what stands before it says as much.
+func oneLine(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		lines[i] = withoutClass(line)
+	}
+	return strings.Join(lines, "; ")
+}
+
+func withoutClass(message string) string {
+	for _, c := range classes() {
+		before, ended := strings.CutSuffix(message, ": "+c.err.Error())
+		if !ended {
+			continue
+		}
+		last := before[strings.LastIndex(before, ": ")+1:]
+		if strings.TrimSpace(last) == c.err.Error() || isStatement(last) {
+			return before
+		}
+	}
+	return message
+}
+
+// isStatement reports whether a part of a message says what is wrong, and does
+// not only name what it is about.
+func isStatement(part string) bool {
+	return slices.ContainsFunc(strings.Fields(part), func(word string) bool {
+		switch word {
+		case "is", "are", "was", "were", "has", "have", "had", "holds", "needs", "want", "wants", "cannot", "can", "may", "must",
+			"no", "not", "none", "already", "unknown", "missing", "unexpected", "exited", "differs", "changed", "stays", "both":
+			return true
+		}
+		return false
+	})
+}
 
 // details are those nearest to the outside of err's chain.
 func details(err error) map[string]any {

@@ -73,3 +73,22 @@ func TestAProblemHasHintAndDetails(t *testing.T) {
 		t.Errorf("got %+v", p)
 	}
 }
+
+func TestAClassIsLeftOutWhereTheMessageSaysIt(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("plan x: %w", agents.ErrNotFound), "plan x: not found"},
+		{fmt.Errorf("branch main in repository /r: %w", agents.ErrNotFound), "branch main in repository /r: not found"},
+		{fmt.Errorf("run needs a confirmation: %w", agents.ErrInvalid), "run needs a confirmation"},
+		{fmt.Errorf("resource a: merge main: conflict: %w", agents.ErrConflict), "resource a: merge main: conflict"},
+		{fmt.Errorf("what is odd: merge main: %w", agents.ErrConflict), "what is odd: merge main: conflict"},
+		{errors.Join(fmt.Errorf("x has moved: %w", agents.ErrConflict), errors.New("y")), "x has moved; y"},
+		{agents.ErrConflict, "conflict"},
+	} {
+		if got := cli.Problem(c.err).Message; got != c.want {
+			t.Errorf("%v: got %q, want %q", c.err, got, c.want)
+		}
+	}
+}

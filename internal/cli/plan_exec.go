@@ -26,8 +26,9 @@ func newPlanExec(a *app) *cobra.Command {
 		Use:   "exec PLAN [flags] -- CMD [ARG...]",
 		Short: "Run a command in a plan's sandbox",
 		Long: `Run a command in a plan's sandbox, with a checkpoint before and after it. When
-it fails its changes are rolled back, unless told to keep them. The first
-resource named is the working directory.`,
+it fails its changes are rolled back, unless told to keep them, and agents exits
+1; the command's own exit code is in the JSON document, as tool.exit_code. The
+first resource named is the working directory.`,
 		Example: `  agents plan exec 01JQ4Z -- make test
   agents plan exec 01JQ4Z --on-failure keep --timeout 5m -- ./migrate.sh`,
 		Args:              a.atLeast("PLAN", "CMD"),
@@ -41,7 +42,7 @@ resource named is the working directory.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&opts.resources, "resource", nil, "resource to work on (repeatable; the first is the working directory)")
+	flags.StringArrayVarP(&opts.resources, "resource", "r", nil, "resource to work on (repeatable; the first is the working directory)")
 	flags.Var(&opts.onFailure, "on-failure", "what happens to the changes of a failed command: rollback or keep")
 	flags.DurationVar(&opts.timeout, "timeout", 0, "end the command after that long")
 	flag(cmd, "resource", a.resources())

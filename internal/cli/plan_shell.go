@@ -44,7 +44,7 @@ checkpoint before and after.`,
 			})
 		},
 	}
-	cmd.Flags().StringArrayVar(&resources, "resource", nil, "resource to work on (repeatable; the first is the working directory)")
+	cmd.Flags().StringArrayVarP(&resources, "resource", "r", nil, "resource to work on (repeatable; the first is the working directory)")
 	flag(cmd, "resource", a.resources())
 	return exits(cmd, 0, 1, 2, 3, 4, 130)
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,13 +11,17 @@ import (
 )
 
 func newRoot(a *app) *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:   "agents COMMAND",
 		Short: "Let agents change things in isolation, look, take steps back, and apply",
 		Long: `agents lets any command, tool or AI agent change repositories in isolated
 sandboxes. A checkpoint is kept around every tool call, any of them can be
 taken back, and the reviewed result comes home in one careful step. The real
-resource stays byte for byte what it was until apply.`,
+resource stays byte for byte what it was until apply.
+
+"agents completion SHELL" prints a completion script, "agents man DIR" writes
+the manual pages.`,
 		Example: `  agents run -- make fmt
   agents plan list
   agents plan diff 01JQ4Z --patch
@@ -27,15 +30,19 @@ resource stays byte for byte what it was until apply.`,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return unknownCommand(cmd, args[0])
+				return unknownCommand(cmd, args)
+			}
+			if version {
+				a.command = "version"
+				a.emit(cmd.Context(), view.Version(buildInfo()), nil)
+				return nil
 			}
 			if a.view().Structured() {
 				return fmt.Errorf("missing command")
 			}
 			return cmd.Help()
 		},
-		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
-		SuggestionsMinimumDistance: 2,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	exits(root, 0, 1, 2, 3, 4, 5, 130)
 	flags := root.PersistentFlags()
@@ -43,6 +50,7 @@ resource stays byte for byte what it was until apply.`,
 	flags.StringVar(&a.dataDir, "data-dir", "", "data directory (else "+config.EnvDataDir+", else $XDG_STATE_HOME/cleveragents)")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "no notices on standard error")
 	flags.BoolVar(&a.noColor, "no-color", false, "no colours")
+	root.Flags().BoolVar(&version, "version", false, "show the version")
 	flag(root, "format", fixed(formatNames()...))
 	root.AddCommand(
 		newRun(a), newResource(a), newProject(a), newAction(a), newPlan(a), newTool(a),
@@ -64,7 +72,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil || cmd == nil || len(rest) > 0 {
-				return unknownCommand(root, strings.Join(args, " "))
+				return unknownCommand(root, args)
 			}
 			return cmd.Help()
 		},

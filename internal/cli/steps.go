@@ -9,7 +9,7 @@ import (
 
 // asks matches the commands that ask before they do something, as next steps
 // and hints spell them.
-var asks = regexp.MustCompile(`agents plan (?:(?:apply|undo|rollback|checkpoint delete) [\w.-]+|cancel [\w.-]+ --discard)`)
+var asks = regexp.MustCompile(`agents plan (?:(?:apply|undo|rollback|checkpoint delete) \w[\w.-]*|cancel \w[\w.-]* --discard)`)
 
 // literally returns a text whose commands work as they stand: where nobody can
 // answer, those that ask get --yes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,29 +24,52 @@ func (e *usageError) Error() string { return e.message }
 func (e *usageError) Is(target error) bool { return target == agents.ErrInvalid }
 
 // usage turns what cobra says into a usage error with a hint.
-func usage(cmd *cobra.Command, err error) error {
+func usage(root, cmd *cobra.Command, args []string, err error) error {
+	if wrong := wrongCommand(root, args); wrong != nil {
+		return wrong
+	}
 	var u *usageError
 	if errors.As(err, &u) && agents.HintOf(err) != "" {
 		return err
 	}
 	message, hint, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
 	hint = strings.Join(strings.Fields(hint), " ")
+	var unknown notDefined
+	if errors.As(err, &unknown) && strings.HasPrefix(message, "unknown ") {
+		hint = flagHint(root, cmd, args, unknown)
+	}
 	if hint == "" {
 		hint = "see " + cmd.CommandPath() + " --help"
 	}
-	return agents.WithHint(&usageError{message: strings.TrimSpace(message)}, "%s", hint)
+	return agents.WithHint(&usageError{message: ownWords(strings.TrimSpace(message))}, "%s", hint)
+}
+
+// ownWords says in this program's words what cobra says about flags together.
+func ownWords(message string) string {
+	for _, r := range []struct{ theirs, join, ours string }{
+		{`^if any flags in the group .* none of the others can be; \[(.+)\] were all set$`, " and ", "%s exclude each other"},
+		{`^at least one of the flags in the group \[(.+)\] is required$`, " or ", "want %s"},
+		{`^required flag\(s\) "(.+)" not set$`, " and ", "missing %s"},
+	} {
+		m := regexp.MustCompile(r.theirs).FindStringSubmatch(message)
+		if m == nil {
+			continue
+		}
+		names := strings.FieldsFunc(m[1], func(c rune) bool { return strings.ContainsRune(`", `, c) })
+		return fmt.Sprintf(r.ours, "--"+strings.Join(names, r.join+"--"))
+	}
+	return message
 }
 
 // group makes a command that only holds others.
 func (a *app) group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:                        use + " COMMAND",
-		Short:                      short,
-		Long:                       short + ".",
-		SuggestionsMinimumDistance: 2,
+		Use:   use + " COMMAND",
+		Short: short,
+		Long:  short + ".",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return unknownCommand(cmd, args[0])
+				return unknownCommand(cmd, args)
 			}
 			if a.view().Structured() {
 				return errors.New("missing command for " + cmd.CommandPath())
@@ -57,21 +81,13 @@ func (a *app) group(use, short string, children ...*cobra.Command) *cobra.Comman
 	return exits(cmd, 0, 2)
 }
 
-func unknownCommand(cmd *cobra.Command, name string) error {
-	err := fmt.Errorf("unknown command %q for %q", name, cmd.CommandPath())
-	if near := cmd.SuggestionsFor(name); len(near) > 0 {
-		return fmt.Errorf("%w\ndid you mean %s %s?", err, cmd.CommandPath(), near[0])
-	}
-	return err
-}
-
 // noArgs refuses arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
 		return nil
 	case cmd.HasSubCommands():
-		return unknownCommand(cmd, args[0])
+		return unknownCommand(cmd, args)
 	}
 	return fmt.Errorf("unexpected argument %q for %s", args[0], cmd.CommandPath())
 }
