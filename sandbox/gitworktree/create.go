@@ -165,7 +165,7 @@ func (b *box) unborn(ctx context.Context) error {
 		said = errors.New("HEAD names no commit")
 	}
 	return agents.WithHint(fmt.Errorf("repository %s has no commit to start from: %w: %w", b.rec.User.Root, said, agents.ErrUnsupported),
-		"make a first commit, or use the copy_on_write strategy")
+		"make a first commit: git commit --allow-empty -m start")
 }
 
 // build makes everything, in this order: the record of what is about to be,
