@@ -275,11 +275,24 @@ func (m *transition) moveRef(ctx context.Context) error {
 	if m.t.root != "" && !m.lockIsOurs() {
 		return fmt.Errorf("somebody removed our index.lock or changed the index: %w", agents.ErrConflict)
 	}
-	err := durable(m.t.repo).UpdateRefs(ctx, m.message, git.RefChange{Ref: m.t.ref, Old: m.t.tip, New: m.to})
-	if !errors.Is(err, agents.ErrConflict) {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if now, rerr := m.t.repo.Ref(ctx, m.t.ref); rerr == nil && now != m.t.tip {
+	// From here on nothing cuts the call off: it is short, and files must not
+	// be taken back under a ref that has moved after all.
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	err := durable(m.t.repo).UpdateRefs(ctx, m.message, git.RefChange{Ref: m.t.ref, Old: m.t.tip, New: m.to})
+	if err == nil {
+		return nil
+	}
+	now, rerr := m.t.repo.Ref(ctx, m.t.ref)
+	switch {
+	case rerr != nil:
+		return err
+	case now == m.to:
+		return nil
+	case errors.Is(err, agents.ErrConflict) && now != m.t.tip:
 		return errMoved
 	}
 	return err
