@@ -100,10 +100,10 @@ func Apply(r agents.ApplyResult, done string) Document {
 		Messages: r.Messages,
 		Warn:     len(r.LeftOut) > 0,
 	}
-	if r.DryRun || !r.AppliedAt.IsZero() {
+	conflicts := conflictBlocks(r.Resources)
+	if !r.AppliedAt.IsZero() || r.DryRun && (conflicts == nil || r.Artifacts > 0) {
 		d.Blocks = append(d.Blocks, applySummary(r))
 	}
-	conflicts := conflictBlocks(r.Resources)
 	if len(r.Resources) > 1 || len(r.Resources) == 1 && !succeeded(r) && conflicts == nil {
 		d.Blocks = append(d.Blocks, resultGrid("Resources", r.Resources))
 	}
