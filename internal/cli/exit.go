@@ -91,11 +91,21 @@ func withoutClass(message string) string {
 			continue
 		}
 		last := before[strings.LastIndex(before, ": ")+1:]
-		if strings.TrimSpace(last) == c.err.Error() || isStatement(last) {
+		if strings.HasSuffix(last, c.err.Error()) || !isReason(c.err) && isStatement(last) {
 			return before
 		}
 	}
 	return message
+}
+
+// isReason reports whether a class says why by itself.
+func isReason(class error) bool {
+	switch class {
+	case agents.ErrNotFound, agents.ErrLocked, agents.ErrDamaged, agents.ErrNoSpace, agents.ErrNewerData, agents.ErrInterrupted,
+		context.Canceled, fs.ErrPermission:
+		return true
+	}
+	return false
 }
 
 // isStatement reports whether a part of a message says what is wrong, and does

@@ -85,6 +85,8 @@ func TestAClassIsLeftOutWhereTheMessageSaysIt(t *testing.T) {
 		{fmt.Errorf("resource a: merge main: conflict: %w", agents.ErrConflict), "resource a: merge main: conflict"},
 		{fmt.Errorf("what is odd: merge main: %w", agents.ErrConflict), "what is odd: merge main: conflict"},
 		{errors.Join(fmt.Errorf("x has moved: %w", agents.ErrConflict), errors.New("y")), "x has moved; y"},
+		{fmt.Errorf("the sandbox cannot be made: %w", agents.ErrNoSpace), "the sandbox cannot be made: not enough space"},
+		{fmt.Errorf("plan x is locked by another process: %w", agents.ErrLocked), "plan x is locked by another process"},
 		{agents.ErrConflict, "conflict"},
 	} {
 		if got := cli.Problem(c.err).Message; got != c.want {
