@@ -421,3 +421,15 @@ func TestConfigurationGoesAlong(t *testing.T) {
 		t.Errorf("set-url: %q", got)
 	}
 }
+
+func TestRemoveTakesEmptyRefDirectories(t *testing.T) {
+	repo := oracle.NewRepo(t)
+	before := oracle.Digest(t, repo.Dir)
+	b := newBench(t, repo)
+	b.req.PlanID = "deep/er/plan"
+	b.create()
+	repo.Git("update-ref", "-d", "refs/heads/"+b.ws.Metadata["branch"])
+	repo.Sh("mkdir -p .git/refs/heads/cleveragents/plan-deep/er")
+	b.remove()
+	oracle.Same(t, "removal", repo.Dir, before)
+}

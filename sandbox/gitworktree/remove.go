@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -60,7 +61,23 @@ func (b *box) removePlaceholder(ctx context.Context) error {
 		// As git itself does. Another sandbox may be quicker to fill it again.
 		_ = fsx.Remove(b.entriesDir())
 	}
-	return b.removeBranch(ctx)
+	if err := b.removeBranch(ctx); err != nil {
+		return err
+	}
+	b.removeEmptyRefs()
+	return nil
+}
+
+// removeEmptyRefs removes the directories of our branch that a git which was
+// stopped half way left empty. Others may fill them at the same moment: what is
+// not empty stays, and git makes again what it misses.
+func (b *box) removeEmptyRefs() {
+	for ref := path.Dir(b.rec.Branch); strings.HasPrefix(ref+"/", branchSpace); ref = path.Dir(ref) {
+		dir := filepath.Join(b.rec.User.CommonDir, filepath.FromSlash(ref))
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 || fsx.Remove(dir) != nil {
+			return
+		}
+	}
 }
 
 // ownEntry reports whether the worktree entry is the one that the record
