@@ -120,7 +120,7 @@ func classify(s string) (agents.ResourceType, string, error) {
 	}
 	if kind, path, ok := strings.Cut(s, ":"); ok {
 		if info, err := agents.TypeInfoOf(agents.ResourceType(kind)); err == nil {
-			return typed(info, path)
+			return typed(info, path, "-r")
 		}
 	}
 	if scheme, _, ok := strings.Cut(s, "://"); ok {
@@ -130,8 +130,9 @@ func classify(s string) (agents.ResourceType, string, error) {
 	return byContent(s)
 }
 
-// typed checks a location whose type the user named.
-func typed(info agents.TypeInfo, location string) (agents.ResourceType, string, error) {
+// typed checks a location whose type the user named; with is the flag that
+// takes it.
+func typed(info agents.TypeInfo, location, with string) (agents.ResourceType, string, error) {
 	if location == "" {
 		return "", "", fmt.Errorf("%s: no path: %w", info.Type, agents.ErrInvalid)
 	}
@@ -140,7 +141,7 @@ func typed(info agents.TypeInfo, location string) (agents.ResourceType, string, 
 	}
 	abs, _, err := existing(location)
 	if err == nil && info.Type == agents.TypeGitCheckout {
-		err = refuseBelowRoot(abs)
+		err = refuseBelowRoot(abs, with)
 	}
 	return info.Type, abs, err
 }
@@ -158,7 +159,7 @@ func byContent(path string) (agents.ResourceType, string, error) {
 	case isGitRoot(abs):
 		return agents.TypeGitCheckout, abs, nil
 	}
-	return agents.TypeDirectory, abs, refuseBelowRoot(abs)
+	return agents.TypeDirectory, abs, refuseBelowRoot(abs, "-r")
 }
 
 // existing returns the absolute spelling of a path and what is there.
@@ -179,7 +180,7 @@ func existing(path string) (string, fs.FileInfo, error) {
 
 // refuseBelowRoot refuses a directory inside a repository, which is easily
 // meant for its root.
-func refuseBelowRoot(dir string) error {
+func refuseBelowRoot(dir, with string) error {
 	if isGitRoot(dir) {
 		return nil
 	}
@@ -190,7 +191,7 @@ func refuseBelowRoot(dir string) error {
 	for up := filepath.Dir(real); ; up = filepath.Dir(up) {
 		if isGitRoot(up) {
 			return agents.WithHint(fmt.Errorf("%s is inside the repository %s, not its root: %w", dir, up, agents.ErrInvalid),
-				"name the root with -r %s", quoted(up))
+				"name the root with %s %s", with, quoted(up))
 		}
 		if up == filepath.Dir(up) {
 			return nil

@@ -33,7 +33,7 @@ plan update brings the other side's changes into the sandbox.`,
 		ValidArgsFunction: inOrder(a.plans()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.req.Plan = args[0]
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) { return opts.run(ctx, a) })
+			return a.do(cmd, func(ctx context.Context) (view.Document, error) { return withSteps(opts.run(ctx, a)) })
 		},
 	}
 	flags := cmd.Flags()

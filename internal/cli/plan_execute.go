@@ -24,7 +24,7 @@ sealed, ready to apply.`,
 		ValidArgsFunction: inOrder(a.plans()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Plan = args[0]
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) { return runPlanExecute(ctx, a, req) })
+			return a.do(cmd, func(ctx context.Context) (view.Document, error) { return withSteps(runPlanExecute(ctx, a, req)) })
 		},
 	}
 	cmd.Flags().BoolVar(&req.FromStart, "from-start", false, "run all steps again, from the state before the first")
@@ -49,7 +49,7 @@ func runPlanExecute(ctx context.Context, a *app, req engine.ExecuteRequest) (vie
 	res, err := s.engine.Execute(ctx, req)
 	stop()
 	if res.Plan.ID == "" {
-		return view.Document{Keys: []view.Field{nextSteps(nil)}}, err
+		return view.Document{}, err
 	}
 	doc := view.Execute(res, s.strategy, req.DryRun)
 	return doc.Merge(view.NextSteps(a.typed(executeSteps(res, req.DryRun, err)))), err

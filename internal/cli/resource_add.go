@@ -83,7 +83,7 @@ func (o *resourceAddOptions) resource() (agents.Resource, error) {
 	case o.branch != "" && info.Type != agents.TypeGitCheckout:
 		return r, fmt.Errorf("--branch is for %s, not %s: %w", agents.TypeGitCheckout, info.Type, agents.ErrInvalid)
 	case !info.LocationURL:
-		if _, r.Location, err = typed(info, o.path); err != nil {
+		if _, r.Location, err = typed(info, o.path, "--path"); err != nil {
 			return r, err
 		}
 	}

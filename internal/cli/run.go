@@ -41,7 +41,7 @@ exit code is in the JSON document, as tool.exit_code.`,
 		Args: a.atLeast("CMD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.argv = args
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) { return opts.run(ctx, a) })
+			return a.do(cmd, func(ctx context.Context) (view.Document, error) { return withSteps(opts.run(ctx, a)) })
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
@@ -71,7 +71,7 @@ func (o *runOptions) run(ctx context.Context, a *app) (view.Document, error) {
 	})
 	stop()
 	if res.Plan.ID == "" {
-		return view.Document{Keys: []view.Field{nextSteps(nil)}}, err
+		return view.Document{}, err
 	}
 	a.tell(view.RunSummary(res))
 	doc := view.Run(res, s.strategy)
@@ -80,11 +80,7 @@ func (o *runOptions) run(ctx context.Context, a *app) (view.Document, error) {
 		return doc.Merge(s.kept(res.Plan.ID, changed(res))), err
 	}
 	after, then := o.next(ctx, s, res, err != nil)
-	doc = doc.Merge(after)
-	if !doc.Has("next_steps") {
-		doc = doc.With("next_steps", []string{})
-	}
-	return doc, errors.Join(err, then)
+	return doc.Merge(after), errors.Join(err, then)
 }
 
 // changed reports whether a run left anything that could be applied.

@@ -44,11 +44,9 @@ func planSteps(plan string) []string {
 // endStep ends a plan that has nothing to apply.
 func endStep(plan string) string { return "agents plan cancel " + plan + " --discard --yes" }
 
-func nextSteps(steps []string) view.Field {
-	if steps == nil {
-		steps = []string{}
-	}
-	return view.Field{Name: "next_steps", Value: steps}
+// withSteps gives a document its next steps, if it has none: an empty list.
+func withSteps(doc view.Document, err error) (view.Document, error) {
+	return doc.Merge(view.NextSteps(nil)), err
 }
 
 // keep leaves the sandbox as it is and says what to type next.
@@ -78,5 +76,5 @@ func (s *session) goOn(steps []string, messages ...string) view.Document {
 		blocks = append(blocks, view.Note(m))
 	}
 	s.app.tell(append(blocks, rows))
-	return view.Document{Keys: []view.Field{nextSteps(steps)}, Messages: messages}
+	return view.Document{Keys: []view.Field{{Name: "next_steps", Value: steps}}, Messages: messages}
 }
