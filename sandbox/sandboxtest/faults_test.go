@@ -41,6 +41,9 @@ var faults = map[string]fault{
 // The suite would be worth nothing if a broken strategy passed it: it is run
 // on some in processes of their own, which have to fail.
 func TestSuiteFindsFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the suite eleven times")
+	}
 	for name, f := range faults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

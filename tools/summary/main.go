@@ -265,17 +265,30 @@ func report(legs []*leg, unmet []string) bool {
 }
 
 // tail is the end of what a test printed; for a package that failed without a
-// test, what the go command said too.
+// test, what the go command said too, and which tests never ended.
 func (l *leg) tail(k key) string {
 	lines := l.output[k]
 	if k.test == "" {
-		lines = append(slices.Clone(l.loose), lines...)
+		lines = slices.Concat(l.loose, lines, l.unended(k.pkg))
 	}
 	const most = 60
 	if len(lines) > most {
 		lines = append([]string{fmt.Sprintf("… %d lines\n", len(lines)-most)}, lines[len(lines)-most:]...)
 	}
 	return strings.Join(lines, "")
+}
+
+// unended has a line for each test of a package that came to no result, as
+// when time ran out.
+func (l *leg) unended(pkg string) []string {
+	var lines []string
+	for k := range l.output {
+		if _, ended := l.result[k]; !ended && k.pkg == pkg && k.test != "" {
+			lines = append(lines, "did not end: "+k.test+"\n")
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 // reason is what a skipped test said.
