@@ -65,6 +65,8 @@ type applying struct {
 	req   ApplyRequest
 	parts []*applyPart
 	out   agents.ApplyResult
+
+	unsettled bool // a resource is neither as before nor applied yet
 }
 
 // applyPart is one resource of it. box is nil for a resource that the plan
@@ -203,6 +205,9 @@ func (a *applying) carryOut(ctx context.Context) error {
 		}
 		part.result = agents.ResourceResult{Resource: part.resource.Name, State: agents.ApplyNotTried}
 	}
+	if a.unsettled {
+		return failure // the journal stays, and nothing else of the plan goes on before it is ended
+	}
 	if failure != nil && !a.req.Partial {
 		failure = errors.Join(failure, a.undoAll(ctx))
 	}
@@ -215,12 +220,38 @@ func (a *applying) applyOne(ctx context.Context, part *applyPart) error {
 		return err
 	}
 	defer lock.Release()
-	part.result, err = part.box.Apply(ctx, a.request(part))
+	req := a.request(part)
+	part.result, err = part.box.Apply(ctx, req)
+	if err != nil {
+		err = a.settleFailed(ctx, part, req.JournalDir, err)
+	}
 	if err != nil {
 		part.problem, part.result.Error = err, err.Error()
 		return fmt.Errorf("resource %s: %w", part.resource.Name, err)
 	}
 	return nil
+}
+
+// settleFailed ends an apply that failed in the middle, as if it had been
+// killed there: it is whole after all (nil), or taken back. What can be
+// neither now stays in its journal for the plan's next command.
+func (a *applying) settleFailed(ctx context.Context, part *applyPart, journalDir string, cause error) error {
+	if left, err := os.ReadDir(journalDir); err != nil || len(left) == 0 {
+		return cause
+	}
+	ctx, cancel := sandbox.Detach(ctx)
+	defer cancel()
+	state, commit, err := part.box.Recover(ctx, journalDir)
+	switch {
+	case err != nil:
+		a.unsettled = true
+		return agents.WithHint(errors.Join(cause, err), "mend the cause; the plan's next command ends this apply first: agents plan status %s", a.s.plan.ID)
+	case state == agents.ApplyApplied:
+		a.s.say("resource %s: the apply failed at its end and was finished: %v", part.resource.Name, cause)
+		part.result.State, part.result.CommitRef = state, orElse(part.result.CommitRef, commit)
+		return nil
+	}
+	return cause
 }
 
 // undoAll takes back what was applied before a failure, newest first.

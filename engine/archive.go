@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,9 +34,12 @@ type archivedSandbox struct {
 
 // archiveUnapplied archives the plan's work if any of it is unapplied.
 func (s *session) archiveUnapplied(ctx context.Context) (*agents.Archive, error) {
+	if err := s.reviveUnapplied(ctx); err != nil {
+		return nil, err
+	}
 	for _, b := range s.boxes {
 		if b.Open(ctx) != nil {
-			continue // its directory is gone: there is nothing to archive
+			continue // applied, and its directory is gone: there is nothing to archive
 		}
 		work, err := b.Unapplied(ctx)
 		if errors.Is(err, agents.ErrUnsupported) && !b.Capabilities().Isolates {
@@ -54,6 +58,24 @@ func (s *session) archiveUnapplied(ctx context.Context) (*agents.Archive, error)
 		return &a, err
 	}
 	return nil, nil
+}
+
+// reviveUnapplied makes sandboxes again whose directory somebody removed before
+// their work was applied: their checkpoints hold it, and it must be archived.
+func (s *session) reviveUnapplied(ctx context.Context) error {
+	for _, b := range slices.Clone(s.boxes) {
+		if b.Record().ApplyState == agents.ApplyApplied || !b.Capabilities().Rollback {
+			continue
+		}
+		err := b.Open(ctx)
+		if errors.Is(err, agents.ErrBlocked) {
+			_, err = s.revive(ctx, b)
+		}
+		if err != nil {
+			return fmt.Errorf("bring back the missing sandbox of %s, to archive its work: %w", b.Resource().Name, err)
+		}
+	}
+	return nil
 }
 
 // archive writes all sandboxes of the plan into its archive, replacing an

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -181,6 +182,18 @@ func ignoreNotFound(err error) error {
 // entry goes back to its base. All or none: when one cannot be restored, those
 // done before it go forward again to what they were.
 func (s *session) putBack(ctx context.Context, refs map[string]string, checkpointID string) error {
+	for _, b := range slices.Clone(s.boxes) {
+		if !b.Capabilities().Rollback || !errors.Is(b.Open(ctx), agents.ErrBlocked) {
+			continue
+		}
+		// The call took the whole sandbox away: it is made again in that state.
+		if err := b.Cleanup(ctx); err != nil {
+			return err
+		}
+		if _, err := s.again(ctx, b, orElse(refs[b.Record().ID], b.Record().BaseRef)); err != nil {
+			return err
+		}
+	}
 	_, err := s.restoreAll(ctx, refs, checkpointID, s.boxes, false)
 	return err
 }

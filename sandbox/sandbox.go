@@ -104,11 +104,11 @@ func (s *Sandbox) Open(ctx context.Context) error {
 		return s.missing(rec.Path, nil)
 	}
 	if s.files() {
-		if err := isThere(rec.Path); err != nil {
+		if err := isThere(rec.Path, s.Capabilities().Isolates); err != nil {
 			return s.missing(rec.Path, err)
 		}
 	}
-	if err := isThere(rec.PrivateDir); err != nil {
+	if err := isThere(rec.PrivateDir, true); err != nil {
 		return s.missing(rec.PrivateDir, err)
 	}
 	return ctx.Err()
@@ -448,11 +448,20 @@ func (s *Sandbox) missing(path string, cause error) error {
 	}
 }
 
-// isThere reports a missing or empty path as fs.ErrNotExist.
-func isThere(path string) error {
+// isThere reports a missing or empty path as fs.ErrNotExist, and so, where the
+// path must be our own, a link that somebody put there: what it leads to is
+// not the sandbox.
+func isThere(path string, own bool) error {
 	if path == "" {
 		return fs.ErrNotExist
 	}
-	_, err := os.Stat(path)
+	fi, err := os.Lstat(path)
+	if err != nil || fi.Mode()&fs.ModeSymlink == 0 {
+		return err
+	}
+	if own {
+		return fs.ErrNotExist
+	}
+	_, err = os.Stat(path)
 	return err
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 )
@@ -262,13 +264,21 @@ func (r *restorer) operation(c change, sync bool) error {
 	case !c.new.exists():
 	case c.new.isDir():
 		err = r.directory(c, &op)
-	case c.old.isFile() && c.new.isFile() && c.old.id == c.new.id && c.old.owner == c.new.owner && c.old.xattr == c.new.xattr:
+	case c.old.isFile() && c.new.isFile() && c.old.id == c.new.id && c.old.owner == c.new.owner && c.old.xattr == c.new.xattr && !r.linked(c):
 		op.Keep = true
 	default:
 		op.Staged, err = r.make(c.new, sync)
 	}
 	r.ops = append(r.ops, op)
 	return err
+}
+
+// linked reports whether a file has other names: one of them may lie outside
+// of the roots, and must not get the mode that this one had.
+func (r *restorer) linked(c change) bool {
+	var st unix.Stat_t
+	err := unix.Lstat(filepath.Join(r.t.roots[r.rootIndex(c.root)].Dir, filepath.FromSlash(c.path)), &st)
+	return err != nil || st.Nlink > 1
 }
 
 // directory plans a directory: a new one is staged only if it is to have what
