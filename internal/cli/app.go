@@ -21,13 +21,17 @@ import (
 	"github.com/cleveragents/agents/internal/view"
 )
 
+// sameSignal is how long another signal counts as the first one.
+const sameSignal = 300 * time.Millisecond
+
 // Main runs the program with these arguments, without its name, and returns
 // its exit code.
 func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	// A second signal ends the program at once.
-	context.AfterFunc(ctx, stop)
+	// A second signal ends the program at once; one that comes with the first,
+	// as from timeout, which signals the process and its group, is the same one.
+	context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, stop) })
 
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, started: time.Now()}
 	return a.main(ctx, args)
