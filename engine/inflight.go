@@ -182,6 +182,17 @@ func ignoreNotFound(err error) error {
 // entry goes back to its base. All or none: when one cannot be restored, those
 // done before it go forward again to what they were.
 func (s *session) putBack(ctx context.Context, refs map[string]string, checkpointID string) error {
+	for _, rec := range s.gone {
+		if ref := refs[rec.ID]; ref != "" && s.find(rec.ResourceID) == nil {
+			gone, err := s.box(rec) // removing it was all that an earlier try got done
+			if err != nil {
+				return err
+			}
+			if _, err := s.again(ctx, gone, ref); err != nil {
+				return err
+			}
+		}
+	}
 	for _, b := range slices.Clone(s.boxes) {
 		if !b.Capabilities().Rollback || !errors.Is(b.Open(ctx), agents.ErrBlocked) {
 			continue

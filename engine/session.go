@@ -26,6 +26,7 @@ type session struct {
 	profile agents.Profile
 	boxes   []*box                          // the sandboxes that exist, oldest first
 	pending map[string]agents.SandboxRecord // by resource: those whose creation failed or was killed
+	gone    []agents.SandboxRecord          // the sandboxes that were removed
 	hold    []string                        // checkpoints that pruning leaves alone while the session lasts
 	notices []string
 }
@@ -96,6 +97,9 @@ func (s *session) load(ctx context.Context, planID string) error {
 	for _, rec := range records {
 		if rec.Status == agents.SandboxPending {
 			s.pending[rec.ResourceID] = rec
+		}
+		if rec.Status == agents.SandboxCleanedUp {
+			s.gone = append(s.gone, rec)
 		}
 		if !rec.Status.Live() {
 			continue

@@ -123,8 +123,11 @@ func (b *box) removeTree() error {
 	if err != nil {
 		return err
 	}
-	if filepath.Base(b.rec.Path) != b.rec.Entry || !strings.HasPrefix(b.rec.Entry, entryPrefix) || !fi.IsDir() {
+	if filepath.Base(b.rec.Path) != b.rec.Entry || !strings.HasPrefix(b.rec.Entry, entryPrefix) {
 		return fmt.Errorf("%s is not a sandbox's directory: %w", b.rec.Path, agents.ErrDamaged)
+	}
+	if !fi.IsDir() {
+		return fsx.Remove(b.rec.Path) // a plan put a link or a file in its place: that alone goes
 	}
 	for _, other := range []string{b.rec.User.Root, b.rec.User.CommonDir, b.ws.Resource.Location} {
 		if real, err := os.Stat(other); err == nil && os.SameFile(real, fi) {
