@@ -34,7 +34,6 @@ func TestB001RestoreAndUndoKeepForeignFiles(t *testing.T) {
 
 	q := l.newPlan(r)
 	q.sh("echo b >b.txt; mkdir -p made; echo c >made/c")
-	real = l.watch(r.Dir)
 	l.ok(q.apply()...)
 	r.Write("made/mine", "m\n")
 	l.run("plan", "undo", "--yes", q.id)

@@ -18,7 +18,7 @@ func TestKill(t *testing.T) { killAll(t, few) }
 // How many failpoints of each command are taken, at most.
 const (
 	few  = 4
-	many = 30
+	many = 8
 )
 
 // everything reports whether every failpoint is wanted.

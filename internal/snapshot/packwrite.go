@@ -57,13 +57,6 @@ func newPackWriter(dir string, f format, stored func(oid) bool) *packWriter {
 	return w
 }
 
-// empty reports whether nothing was added.
-func (w *packWriter) empty() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.entries) == 0
-}
-
 // has reports whether an object is in this pack or in the store.
 func (w *packWriter) has(id oid) bool {
 	w.mu.Lock()

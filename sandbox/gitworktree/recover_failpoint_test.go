@@ -192,9 +192,8 @@ func loop(t *testing.T, what string, from int, try func(t *testing.T, n int, fai
 
 // outcomes are what the repository may be after recovery.
 type outcomes struct {
-	before, after []string // whole digests without index bytes
-	beforeState   []string
-	afterState    []string
+	beforeState []string
+	afterState  []string
 }
 
 // recovered recovers twice and checks that the result is one of the two.
@@ -380,15 +379,15 @@ func TestKillApplyThenUserGoesOn(t *testing.T) {
 		p.r.Write("other.txt", "edited again\n")
 		p.r.Write("fresh", "fresh\n")
 		p.r.Sh("rm -f .git/index.lock; echo theirs >.git/index.lock")
-		got, _, rerr := p.s.Recover(context.Background(), p.ws, p.journal)
-		if rerr != nil && !errors.Is(rerr, agents.ErrLocked) {
+		if _, _, rerr := p.s.Recover(context.Background(), p.ws, p.journal); rerr != nil && !errors.Is(rerr, agents.ErrLocked) {
 			t.Errorf("%v: recover: %v", err, rerr)
 		}
 		if p.r.Read(".git/index.lock") != "theirs\n" {
 			t.Errorf("%v: the user's lock is gone", err)
 		}
 		p.r.Sh("rm .git/index.lock")
-		if got, _, rerr = p.s.Recover(context.Background(), p.ws, p.journal); rerr != nil {
+		got, _, rerr := p.s.Recover(context.Background(), p.ws, p.journal)
+		if rerr != nil {
 			t.Errorf("%v: recover without the lock: %v", err, rerr)
 		}
 		if s := p.r.Read("a.txt") + p.r.Read("other.txt") + p.r.Read("fresh"); s != "edited after the kill\nedited again\nfresh\n" {

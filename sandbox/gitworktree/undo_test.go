@@ -88,9 +88,8 @@ func TestB001UndoKeepsForeignFiles(t *testing.T) {
 func TestUndoElsewhere(t *testing.T) {
 	t.Run("checked out since", func(t *testing.T) {
 		r := small(t)
-		before := state(t, r)
 		p := newPlan(t, r, "main", smallEdit)
-		before = state(t, r)
+		before := state(t, r)
 		r.Git("checkout", "-q", "-b", "other")
 		if _, err := p.apply(); err != nil {
 			t.Fatal(err)
