@@ -210,7 +210,7 @@ func (s *session) create(ctx context.Context, b *box) error {
 }
 
 func (s *session) recordBase(ctx context.Context, b *box) error {
-	if s.e.payloads == nil || !b.Capabilities().Rollback {
+	if !s.e.checkpointsOn() || !b.Capabilities().Rollback {
 		return nil
 	}
 	stage, err := s.e.payloads.Stage(s.plan.ID)

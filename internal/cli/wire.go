@@ -94,12 +94,15 @@ func (a *app) wire(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// payloads opens the store of checkpoint payloads, unless checkpoints are off.
+// payloads opens the store of checkpoint payloads. While checkpoints are off
+// it is there for those that were made before, and a store that cannot be
+// opened hinders nobody.
 func (a *app) payloads(s *session) (*checkpoint.Store, error) {
-	if !s.settings.Checkpoints {
+	store, err := checkpoint.Open(s.config.CheckpointDir())
+	if err != nil && !s.settings.Checkpoints {
 		return nil, nil
 	}
-	return checkpoint.Open(s.config.CheckpointDir())
+	return store, err
 }
 
 // strategies are those of this build.
