@@ -21,24 +21,46 @@ func Lchown(path string, uid, gid int) error {
 	return os.Lchown(path, uid, gid)
 }
 
-// SetXattr sets one extended attribute of path, which it does not follow.
+// SetXattr sets one extended attribute of path, which it does not follow. What
+// its owner may not write is made writable for it: the caller sets the
+// permission bits afterwards.
 func SetXattr(path, name string, value []byte) error {
 	if err := failpoint.Hit("fsx.setxattr", path); err != nil {
 		return err
 	}
-	return xattr.LSet(path, name, value)
+	return permitted(path, func() error { return xattr.LSet(path, name, value) })
 }
 
 // RemoveXattr removes one extended attribute of path, which it does not
-// follow. One that is not there is no error.
+// follow. One that is not there is no error. Like SetXattr it may leave path
+// writable.
 func RemoveXattr(path, name string) error {
 	if err := failpoint.Hit("fsx.setxattr", path); err != nil {
 		return err
 	}
-	if err := xattr.LRemove(path, name); err != nil && !errors.Is(err, xattr.ENOATTR) {
+	return removeXattr(path, name)
+}
+
+func removeXattr(path, name string) error {
+	err := permitted(path, func() error { return xattr.LRemove(path, name) })
+	if errors.Is(err, xattr.ENOATTR) {
+		return nil
+	}
+	return err
+}
+
+// permitted does something to path that needs permission to write it, which
+// an owner who has given it away takes back.
+func permitted(path string, do func() error) error {
+	err := do()
+	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return nil
+	fi, lerr := os.Lstat(path)
+	if lerr != nil || fi.Mode()&fs.ModeSymlink != 0 || fi.Mode()&0o200 != 0 || os.Chmod(path, fi.Mode()|0o200) != nil {
+		return err
+	}
+	return do()
 }
 
 // SyncFS makes everything durable that was written to the file system of dir:
@@ -87,20 +109,21 @@ func UndoAttributes(path string, a Attributes) error {
 			return err
 		}
 	}
-	if chowns || fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != a.Perm {
-		if err := os.Chmod(path, a.Perm); err != nil {
-			return err
-		}
-	}
 	for _, name := range a.Remove {
-		if err := xattr.LRemove(path, name); err != nil && !errors.Is(err, xattr.ENOATTR) {
+		if err := removeXattr(path, name); err != nil {
 			return err
 		}
 	}
 	for name, value := range a.Set {
-		if err := xattr.LSet(path, name, []byte(value)); err != nil {
+		if err := permitted(path, func() error { return xattr.LSet(path, name, []byte(value)) }); err != nil {
 			return err
 		}
+	}
+	if fi, err = os.Lstat(path); err != nil {
+		return err
+	}
+	if chowns || fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != a.Perm {
+		return os.Chmod(path, a.Perm)
 	}
 	return nil
 }

@@ -429,11 +429,12 @@ func TestSpecialFilesAreLeftAlone(t *testing.T) {
 func TestAttributesAreRestored(t *testing.T) {
 	l := newLab(t)
 	l.writeMode("setuid", "x", os.ModeSetuid|0o755)
-	l.writeMode("ro", "x", 0o444)
+	l.writeMode("ro", "x", 0o644)
 	must(t, os.MkdirAll(l.path("dir/sub"), 0o755))
 	must(t, os.Chmod(l.path("dir/sub"), 0o2770|os.ModeSetgid))
 	must(t, os.Chmod(l.dir, 0o711))
 	must(t, unix.Setxattr(l.path("ro"), "user.note", []byte("a\x00b"), 0))
+	must(t, os.Chmod(l.path("ro"), 0o444)) // then only root may set more of them
 	must(t, unix.Setxattr(l.path("dir"), "user.dir", []byte("1"), 0))
 	must(t, unix.Setxattr(l.dir, "user.top", []byte("1"), 0))
 	l.write("locked/inside", "x")

@@ -350,20 +350,22 @@ func (r *restorer) makeFile(path string, it item, sync bool) error {
 	return errors.Join(err, f.Close())
 }
 
-// dress gives owner, bits and attributes, in the order in which the kernel
-// keeps them: a new owner takes setuid bits and capabilities away.
+// dress gives owner, attributes and bits, in the order in which the kernel
+// keeps and allows them: a new owner takes setuid bits and capabilities away,
+// and what may not be written gets no attributes.
 func (r *restorer) dress(path string, to, from item) error {
 	if to.owner != from.owner {
 		if err := fsx.Lchown(path, int(to.owner.uid), int(to.owner.gid)); err != nil {
 			return err
 		}
 	}
-	if to.mode != modeLink && (to.perm != from.perm || to.owner != from.owner) {
-		if err := fsx.Chmod(path, fileMode(0, to.perm)); err != nil {
-			return err
-		}
+	if err := setXattrs(path, from.xattr, to.xattr); err != nil {
+		return err
 	}
-	return setXattrs(path, from.xattr, to.xattr)
+	if to.mode != modeLink && (to.perm != from.perm || to.owner != from.owner || to.xattr != from.xattr) {
+		return fsx.Chmod(path, fileMode(0, to.perm))
+	}
+	return nil
 }
 
 // setXattrs changes the recorded attributes of a path.
@@ -598,11 +600,11 @@ func (d dirChange) apply() error {
 		if err := fsx.Lchown(path, int(d.Owner[0]), int(d.Owner[1])); err != nil {
 			return err
 		}
-		if err := fsx.Chmod(path, fileMode(0, d.Perm)); err != nil {
-			return err
-		}
 	}
-	return setXattrs(path, d.OldXattr, d.Xattr)
+	if err := setXattrs(path, d.OldXattr, d.Xattr); err != nil {
+		return err
+	}
+	return fsx.Chmod(path, fileMode(0, d.Perm))
 }
 
 // revert undoes apply, also where that did nothing or a part.
