@@ -37,7 +37,7 @@ func onTerminal(script string) int {
 	got, err := proc.Run(ctx, proc.Command{
 		Argv: []string{"/bin/bash", "--norc", "-c", script}, Dir: "/", Env: os.Environ(),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, TTY: true, Linger: -1,
-		Grace: time.Second,
+		Grace: 5 * time.Second,
 	})
 	front, _ := unix.IoctlGetInt(0, unix.TIOCGPGRP)
 	t, _ := unix.IoctlGetTermios(0, unix.TCGETS)
