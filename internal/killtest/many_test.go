@@ -1,4 +1,4 @@
-//go:build linux && failpoint
+//go:build failpoint && killmany
 
 package killtest_test
 
