@@ -1,8 +1,11 @@
-//go:build failpoint && killmany
+//go:build linux && failpoint && killmany
 
 package killtest_test
 
 import "testing"
+
+// many is how many failpoints of each command are taken, at most.
+const many = 8
 
 // TestKillMany kills every command at many of its failpoints.
 func TestKillMany(t *testing.T) { killAll(t, many) }
