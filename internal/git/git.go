@@ -76,7 +76,7 @@ type Call struct {
 	Stdout io.Writer // nil = collected in the Result
 	Writes bool      // changes something outside the process: failpoint git.write instead of git.read
 	OK     []int     // exit codes other than 0 that are an answer, not a failure
-	Finish bool      // a short call that holds a lock of the user's repository: it ends by itself when this program dies
+	Finish bool      // a short call that holds a lock of the user's repository: once begun it runs to its end, whether the context ends or this program
 }
 
 // Result is what a call that did not fail said.
@@ -347,6 +347,9 @@ func (r Repo) run(ctx context.Context, c Call) (Result, error) {
 		cmd.Stdout = &stdout
 	}
 	cmd.Stderr = stderr
+	if c.Finish {
+		ctx = context.WithoutCancel(ctx)
+	}
 	err := supervise(ctx, cmd, r.runner().idle(), !c.Finish)
 	res := Result{Stdout: stdout.Bytes(), Stderr: stderr.String()}
 	return res, r.outcome(&res, c, err)

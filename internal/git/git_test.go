@@ -313,17 +313,56 @@ func TestCancelledCallLeavesNoLock(t *testing.T) {
 	fmt.Fprintf(out, "start\ncreate refs/heads/x %s\nprepare\n", r.Git("rev-parse", "HEAD"))
 	lock := filepath.Join(r.Dir, ".git/refs/heads/x.lock")
 	go func() {
-		for {
-			if _, err := os.Stat(lock); err == nil {
-				cancel()
-				return
-			}
+		for !present(lock) {
+			time.Sleep(time.Millisecond)
 		}
+		time.Sleep(200 * time.Millisecond) // git notes the lock a moment after it made it
+		cancel()
 	}()
 	if _, err := at.Feed(ctx, in, "update-ref", "--stdin"); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want canceled", err)
 	}
-	if _, err := os.Stat(lock); err == nil {
+	if present(lock) {
 		t.Error("the lock was left behind")
 	}
+}
+
+// A change of references that has begun is not stopped: git, killed between
+// making a lock file and noting it, would leave the lock in the user's
+// repository.
+func TestCancelledRefChangeRunsToItsEnd(t *testing.T) {
+	r := oracle.NewRepo(t)
+	head := r.Git("rev-parse", "HEAD")
+	slow := filepath.Join(t.TempDir(), "git")
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := slow + ".begun"
+	script := "#!/bin/sh\ncase \" $* \" in *' update-ref '*) : >'" + begun + "'; sleep 0.3;; esac\nexec git \"$@\"\n"
+	if err := os.WriteFile(slow, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for !present(begun) {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	at := open(t, r)
+	at.Git = &git.Runner{Program: slow}
+	if err := at.UpdateRefs(ctx, "", git.RefChange{Ref: "refs/heads/x", New: head}); err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() == nil {
+		t.Fatal("the call ended before it was cancelled")
+	}
+	if got := r.Git("rev-parse", "refs/heads/x"); got != head {
+		t.Errorf("x is at %s, want %s", got, head)
+	}
+	if err := at.UpdateRefs(ctx, "", git.RefChange{Ref: "refs/heads/y", New: head}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that was cancelled before it began: %v", err)
+	}
+}
+
+func present(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

@@ -486,7 +486,7 @@ func TestApplyWithFilters(t *testing.T) {
 
 func TestApplyNeedsWritableDirectories(t *testing.T) {
 	if os.Getuid() == 0 {
-		t.Skip("permission bits do not bind root; TestApplyAsAnotherUser runs it as one whom they do")
+		t.Skip("permission bits do not bind root; the ordinary leg runs this as one whom they do")
 	}
 	unwritable(t)
 }

@@ -190,6 +190,26 @@ func TestB032ParallelCreation(t *testing.T) {
 	oracle.Same(t, "removal of all", repo.Dir, before)
 }
 
+// A worktree entry that another plan is just making, with nothing in it yet
+// but the lock, is not taken for a stale one.
+func TestB032EntryBeingMade(t *testing.T) {
+	repo := oracle.NewRepo(t)
+	half := filepath.Join(repo.Dir, ".git/worktrees", "ca-sandbox-01JQOTHERPLAN-00000000")
+	if err := os.MkdirAll(half, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(half, "locked"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := oracle.Digest(t, repo.Dir)
+	b := created(t, repo)
+	if _, err := os.Stat(filepath.Join(half, "locked")); err != nil {
+		t.Errorf("the other plan's entry: %v", err)
+	}
+	b.remove()
+	oracle.Same(t, "removal", repo.Dir, before)
+}
+
 func TestB041EarlierLife(t *testing.T) {
 	t.Run("directory gone", func(t *testing.T) {
 		repo := oracle.NewRepo(t)

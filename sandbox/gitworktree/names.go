@@ -72,8 +72,13 @@ func isAlnum(c byte) bool {
 func newEntry(planID string) string {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails
+	return entriesOf(planID) + hex.EncodeToString(random[:])
+}
+
+// entriesOf is what the names of all sandboxes of a plan begin with.
+func entriesOf(planID string) string {
 	plan := strings.ReplaceAll(sanitise(planID), "/", "-")
-	return entryPrefix + plan[:min(len(plan), 100)] + "-" + hex.EncodeToString(random[:])
+	return entryPrefix + plan[:min(len(plan), 100)] + "-"
 }
 
 // nearName is the name of the private part beside a sandbox.

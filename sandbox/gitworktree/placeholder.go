@@ -74,10 +74,11 @@ func (b *box) inUse(ctx context.Context) error {
 
 // staleEntry reports whether a worktree entry is one of ours for this very
 // branch whose sandbox cannot be used any more: its directory is gone, or the
-// private directory that its .git file names, or that one is ours now.
+// private directory that its .git file names, or that one is ours now. One
+// that another plan is just making has no HEAD yet: its name tells.
 func (b *box) staleEntry(name string) bool {
 	dir := filepath.Join(b.entriesDir(), name)
-	if !strings.HasPrefix(name, entryPrefix) {
+	if !strings.HasPrefix(name, entriesOf(b.rec.PlanID)) {
 		return false
 	}
 	if head, err := os.ReadFile(filepath.Join(dir, "HEAD")); err == nil && strings.TrimSpace(string(head)) != "ref: "+b.rec.Branch {
