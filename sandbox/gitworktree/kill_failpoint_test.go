@@ -98,28 +98,9 @@ func (b *bench) child(do task, failpoint string) (reached bool, err error) {
 	return reached, err
 }
 
-// everyFault calls one for each n until the n-th outside effect is not reached.
-func everyFault(t *testing.T, kind string, one func(t *testing.T, failpoint string) (reached bool)) {
-	t.Helper()
-	step := 1
-	if testing.Short() {
-		step = 7
-	}
-	for n := 1; ; n += step {
-		reached := false
-		ok := t.Run(fmt.Sprintf("%d:%s", n, kind), func(t *testing.T) { reached = one(t, fmt.Sprintf("%d:%s", n, kind)) })
-		if !reached || !ok {
-			if n == 1 && ok {
-				t.Error("no fault was reached at all")
-			}
-			return
-		}
-	}
-}
-
 func TestKillCreateAndRemove(t *testing.T) {
 	for _, kind := range []string{"kill", "enospc"} {
-		everyFault(t, kind, func(t *testing.T, failpoint string) bool {
+		everyFault(t, kind, 1, func(t *testing.T, _ int, failpoint string) bool {
 			repo := oracle.NewRepo(t)
 			before := oracle.Digest(t, repo.Dir)
 			b := newBench(t, repo)
@@ -140,7 +121,7 @@ func TestKillCreateAndRemove(t *testing.T) {
 }
 
 func TestKillCreateAgain(t *testing.T) {
-	everyFault(t, "kill", func(t *testing.T, failpoint string) bool {
+	everyFault(t, "kill", 1, func(t *testing.T, _ int, failpoint string) bool {
 		repo := oracle.NewRepo(t)
 		b := newBench(t, repo)
 		reached, _ := b.child(task{Do: "create"}, failpoint)
@@ -157,7 +138,7 @@ func TestKillCreateAgain(t *testing.T) {
 
 func TestKillSeal(t *testing.T) {
 	for _, kind := range []string{"kill", "eio"} {
-		everyFault(t, kind, func(t *testing.T, failpoint string) bool {
+		everyFault(t, kind, 1, func(t *testing.T, _ int, failpoint string) bool {
 			repo := oracle.NewRepo(t)
 			before := oracle.Digest(t, repo.Dir, withoutObjects()...)
 			b := created(t, repo)
@@ -182,7 +163,7 @@ func TestKillSeal(t *testing.T) {
 }
 
 func TestKillRestore(t *testing.T) {
-	everyFault(t, "kill", func(t *testing.T, failpoint string) bool {
+	everyFault(t, "kill", 1, func(t *testing.T, _ int, failpoint string) bool {
 		b := created(t, oracle.NewRepo(t))
 		b.plan().Sh("echo 2 >a.txt; mkdir d; echo n >d/n; git add -A; git commit -qm own")
 		cp, old := b.capture(), b.whole()
@@ -204,7 +185,7 @@ func TestKillRestore(t *testing.T) {
 
 func TestKillUpdate(t *testing.T) {
 	for _, kind := range []string{"kill", "eio"} {
-		everyFault(t, kind, func(t *testing.T, failpoint string) bool {
+		everyFault(t, kind, 1, func(t *testing.T, _ int, failpoint string) bool {
 			repo := updatable(t)
 			b := created(t, repo)
 			b.plan().Sh("sed -i 's/^9$/nine/' f; git commit -qam own; echo new >new")

@@ -156,9 +156,11 @@ func raw(t *testing.T, r *oracle.Repo) []string {
 	return oracle.Digest(t, r.Dir, ".git/objects", ".git/logs")
 }
 
-// loop calls try with 1, 2, 3 … until the failpoint is not reached; below
-// from, where nothing of the user's is touched yet, with every fifth only.
-func loop(t *testing.T, what string, from int, try func(t *testing.T, n int, failpoint string) (reached bool)) {
+// everyFault calls try with 1, 2, 3 … until there are no more outside effects
+// at which kind could happen; below from, where nothing of the user's is
+// touched yet, with every fifth only.
+func everyFault(t *testing.T, kind string, from int, try func(t *testing.T, n int, failpoint string) (reached bool)) {
+	t.Helper()
 	const atATime = 8
 	for n := 1; ; {
 		var hits []int
@@ -171,9 +173,9 @@ func loop(t *testing.T, what string, from int, try func(t *testing.T, n int, fai
 		ended := make([]bool, len(hits))
 		t.Run("", func(t *testing.T) {
 			for i, hit := range hits {
-				t.Run(fmt.Sprintf("%d-%s", hit, what), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%d-%s", hit, kind), func(t *testing.T) {
 					t.Parallel()
-					ended[i] = !try(t, hit, fmt.Sprintf("%d:%s", hit, what))
+					ended[i] = !try(t, hit, fmt.Sprintf("%d:%s", hit, kind))
 				})
 			}
 		})
@@ -181,11 +183,14 @@ func loop(t *testing.T, what string, from int, try func(t *testing.T, n int, fai
 			t.FailNow()
 		}
 		if i := slices.Index(ended, true); i >= 0 {
-			t.Logf("the failpoints ended before %d", hits[i])
+			if hits[i] == 1 {
+				t.Fatal("no outside effect was reached at all")
+			}
+			t.Logf("the outside effects ended before %d", hits[i])
 			return
 		}
 		if n > 1000 {
-			t.Fatal("no end of failpoints")
+			t.Fatal("no end of outside effects")
 		}
 	}
 }
@@ -245,7 +250,7 @@ func (s *scene) ends(t *testing.T) outcomes {
 func TestKillApplyAnywhere(t *testing.T) {
 	s := newScene(t, true)
 	o := s.ends(t)
-	loop(t, "kill", 25, func(t *testing.T, n int, failpoint string) bool {
+	everyFault(t, "kill", 25, func(t *testing.T, n int, failpoint string) bool {
 		return killApply(t, s, o, n, failpoint)
 	})
 }
@@ -254,7 +259,7 @@ func TestKillApplyAnywhere(t *testing.T) {
 func TestKillApplyWithoutEntry(t *testing.T) {
 	s := newScene(t, false)
 	o := s.ends(t)
-	loop(t, "kill", 1000, func(t *testing.T, n int, failpoint string) bool {
+	everyFault(t, "kill", 1000, func(t *testing.T, n int, failpoint string) bool {
 		return killApply(t, s, o, n, failpoint)
 	})
 }
@@ -300,7 +305,7 @@ func TestKillUndoAnywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.afterState = state(t, s.plan.r)
-	loop(t, "kill", 15, func(t *testing.T, n int, failpoint string) bool {
+	everyFault(t, "kill", 15, func(t *testing.T, n int, failpoint string) bool {
 		p := s.copy(t)
 		reached, err := p.run("undo", failpoint)
 		if !reached {
@@ -326,7 +331,7 @@ func TestKillRecoverAnywhere(t *testing.T) {
 			s := newScene(t, true)
 			o := s.ends(t)
 			at := hitOf(t, s.copy(t), name)
-			loop(t, "kill", 40, func(t *testing.T, _ int, failpoint string) bool {
+			everyFault(t, "kill", 40, func(t *testing.T, _ int, failpoint string) bool {
 				p := s.copy(t)
 				_, first := p.run("apply", fmt.Sprintf("%d:kill", at))
 				if first == nil {
@@ -369,7 +374,7 @@ func hitOf(t *testing.T, p *plan, text string) int {
 // What the user did between the kill and the recovery stays.
 func TestKillApplyThenUserGoesOn(t *testing.T) {
 	s := newScene(t, true)
-	loop(t, "kill", 40, func(t *testing.T, _ int, failpoint string) bool {
+	everyFault(t, "kill", 40, func(t *testing.T, _ int, failpoint string) bool {
 		p := s.copy(t)
 		reached, err := p.run("apply", failpoint)
 		if !reached {
@@ -404,7 +409,7 @@ func TestKillApplyThenUserGoesOn(t *testing.T) {
 func TestFullDiskAnywhereInApply(t *testing.T) {
 	s := newScene(t, true)
 	o := s.ends(t)
-	loop(t, "enospc", 1, func(t *testing.T, _ int, failpoint string) bool {
+	everyFault(t, "enospc", 1, func(t *testing.T, _ int, failpoint string) bool {
 		p := s.copy(t)
 		reached, err := p.run("apply", failpoint)
 		if !reached {
@@ -418,7 +423,7 @@ func TestFullDiskAnywhereInApply(t *testing.T) {
 func TestDiskErrorAnywhereInApply(t *testing.T) {
 	s := newScene(t, true)
 	o := s.ends(t)
-	loop(t, "eio", 1, func(t *testing.T, _ int, failpoint string) bool {
+	everyFault(t, "eio", 1, func(t *testing.T, _ int, failpoint string) bool {
 		p := s.copy(t)
 		before := raw(t, p.r)
 		reached, err := p.run("apply", failpoint)
