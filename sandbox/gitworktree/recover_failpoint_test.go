@@ -158,7 +158,8 @@ func raw(t *testing.T, r *oracle.Repo) []string {
 
 // everyFault calls try with 1, 2, 3 … until there are no more outside effects
 // at which kind could happen; below from, where nothing of the user's is
-// touched yet, with every fifth only.
+// touched yet, with every fifth only. Errors, which meet the same code again
+// and again, come at every third.
 func everyFault(t *testing.T, kind string, from int, try func(t *testing.T, n int, failpoint string) (reached bool)) {
 	t.Helper()
 	const atATime = 8
@@ -166,8 +167,11 @@ func everyFault(t *testing.T, kind string, from int, try func(t *testing.T, n in
 		var hits []int
 		for len(hits) < atATime {
 			hits = append(hits, n)
-			if n++; n < from {
+			switch n++; {
+			case n < from:
 				n += 4
+			case kind != "kill":
+				n += 2
 			}
 		}
 		ended := make([]bool, len(hits))
