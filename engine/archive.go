@@ -24,6 +24,7 @@ type archiveManifest struct {
 	Sandboxes []archivedSandbox `json:"sandboxes"`
 }
 
+// archivedSandbox is one of them.
 type archivedSandbox struct {
 	SandboxID  string              `json:"sandbox_id"`
 	ResourceID string              `json:"resource_id"`
@@ -178,7 +179,9 @@ func (e *Engine) archiveManifest(planID string) (m archiveManifest, err error) {
 }
 
 // RestoreArchive makes the sandboxes of an archived plan again and reopens the
-// plan. The archive stays until its time is over.
+// plan. Sandboxes that are there, since removing them was stopped half way, stay
+// as they are; a plan that has all of them is agents.ErrExists. The archive
+// stays until its time is over.
 func (e *Engine) RestoreArchive(ctx context.Context, ref string) (agents.Plan, error) {
 	s, err := e.open(ctx, ref, "cleanup archive restore")
 	if err != nil {
@@ -189,19 +192,21 @@ func (e *Engine) RestoreArchive(ctx context.Context, ref string) (agents.Plan, e
 	if err != nil {
 		return s.plan, err
 	}
-	if len(s.boxes) > 0 {
-		return s.plan, fmt.Errorf("plan %s has sandboxes already: %w", s.plan.ID, agents.ErrExists)
+	missing := slices.DeleteFunc(m.Sandboxes, func(a archivedSandbox) bool { return s.find(a.ResourceID) != nil })
+	if len(missing) == 0 {
+		return s.plan, fmt.Errorf("plan %s has its sandboxes already: %w", s.plan.ID, agents.ErrExists)
 	}
+	there := len(s.boxes)
 	if e.payloads != nil {
 		if err := e.payloads.PutBack(ctx, s.plan.ID, e.archivedCheckpoints(s.plan.ID)); err != nil {
 			return s.plan, err
 		}
 	}
-	for _, entry := range m.Sandboxes {
+	for _, entry := range missing {
 		if err := s.unarchive(ctx, entry); err != nil {
 			detached, cancel := sandbox.Detach(ctx)
 			defer cancel()
-			for _, b := range s.boxes {
+			for _, b := range s.boxes[there:] {
 				err = errors.Join(err, b.Cleanup(detached))
 			}
 			return s.plan, err

@@ -26,7 +26,7 @@ func (e *Engine) Rollback(ctx context.Context, req RollbackRequest) (agents.Roll
 		return agents.RollbackResult{}, err
 	}
 	defer s.close()
-	boxes, err := s.rollbackBoxes(ctx, req.Resource)
+	boxes, err := s.rollbackBoxes(ctx, cp, req.Resource)
 	if err != nil {
 		return agents.RollbackResult{}, err
 	}
@@ -66,8 +66,9 @@ func (e *Engine) guardRollback(ctx context.Context, req RollbackRequest) (cp age
 	return cp, nil
 }
 
-// rollbackBoxes lists the sandboxes to restore; each must be there.
-func (s *session) rollbackBoxes(ctx context.Context, resource string) ([]*box, error) {
+// rollbackBoxes lists the sandboxes to restore. Each must be there, and every
+// one that the checkpoint recorded: a part of a state is not that state.
+func (s *session) rollbackBoxes(ctx context.Context, cp agents.Checkpoint, resource string) ([]*box, error) {
 	missing := &agents.Error{
 		Kind: agents.BusinessRuleViolation, Message: "Rollback blocked: sandbox is missing", Err: agents.ErrBlocked,
 		Hint: s.wayBack(),
@@ -80,7 +81,7 @@ func (s *session) rollbackBoxes(ctx context.Context, resource string) ([]*box, e
 		}
 		boxes = slices.DeleteFunc(slices.Clone(boxes), func(b *box) bool { return b.Resource().ID != r.ID })
 	}
-	if len(boxes) == 0 {
+	if len(boxes) == 0 || resource == "" && s.lacks(cp) {
 		return nil, missing
 	}
 	for _, b := range boxes {
@@ -92,6 +93,12 @@ func (s *session) rollbackBoxes(ctx context.Context, resource string) ([]*box, e
 		}
 	}
 	return boxes, nil
+}
+
+// lacks reports whether a sandbox that the checkpoint recorded was removed.
+func (s *session) lacks(cp agents.Checkpoint) bool {
+	refs := rowRefs(cp)
+	return slices.ContainsFunc(s.gone, func(rec agents.SandboxRecord) bool { return refs[rec.ID] != "" && s.find(rec.ResourceID) == nil })
 }
 
 // wayBack says how a plan gets a sandbox that is missing again.

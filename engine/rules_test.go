@@ -13,6 +13,8 @@ import (
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/engine"
 	"github.com/cleveragents/agents/internal/oracle"
+	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/gitworktree"
 	"github.com/cleveragents/agents/tool"
 )
 
@@ -264,6 +266,58 @@ func TestRollbackWithoutASandbox(t *testing.T) {
 	c.rollback(p.ID, cp.ID)
 	if got := c.content(p.ID, "a.txt"); got != "v1\n" {
 		t.Errorf("a.txt after the rollback: got %q", got)
+	}
+}
+
+// stuck is git_worktree whose n-th removal fails.
+type stuck struct {
+	*gitworktree.Strategy
+	removals, failing int
+}
+
+func (s *stuck) Remove(ctx context.Context, ws sandbox.Workspace) error {
+	if s.removals++; s.removals == s.failing {
+		return errors.New("it does not go")
+	}
+	return s.Strategy.Remove(ctx, ws)
+}
+
+// A discard that stopped after the first of two sandboxes leaves no checkpoint
+// that could be restored by half. The archive brings the missing one back, and
+// then all of it can be.
+func TestRollbackAfterHalfADiscard(t *testing.T) {
+	strategy := &stuck{Strategy: gitworktree.New()}
+	c := newComplianceOf(t, strategy, nil)
+	p := c.plan(oracle.NewRepo(t), oracle.NewRepo(t))
+	c.write(p.ID, "repo-1", "a.txt", "v2\n")
+	c.write(p.ID, "repo-2", "a.txt", "v2\n")
+	both := c.manual(p.ID, "both")
+	c.write(p.ID, "repo-1", "a.txt", "v3\n")
+	c.write(p.ID, "repo-2", "a.txt", "v3\n")
+	strategy.failing = strategy.removals + 2
+	if _, err := c.Cancel(t.Context(), engine.CancelRequest{Plan: p.ID, Discard: true}); err == nil {
+		t.Fatal("the second sandbox went")
+	}
+	_, err := c.Rollback(t.Context(), engine.RollbackRequest{Plan: p.ID, Checkpoint: both.ID})
+	if !errors.Is(err, agents.ErrBlocked) || !strings.Contains(err.Error(), "sandbox is missing") ||
+		!strings.Contains(agents.HintOf(err), "agents cleanup archive restore "+p.ID) {
+		t.Fatalf("got %v with the hint %q", err, agents.HintOf(err))
+	}
+	_, err = c.RestoreArchive(t.Context(), p.ID)
+	c.must(err)
+	want := func(content, when string) {
+		t.Helper()
+		for _, st := range c.sandboxes(p.ID) {
+			if got, err := os.ReadFile(filepath.Join(st.Path, "a.txt")); string(got) != content {
+				t.Errorf("%s, %s has %q, %v", when, st.Resource, got, err)
+			}
+		}
+	}
+	want("v3\n", "brought back")
+	c.rollback(p.ID, both.ID)
+	want("v2\n", "rolled back")
+	if _, err := c.RestoreArchive(t.Context(), p.ID); !errors.Is(err, agents.ErrExists) {
+		t.Errorf("brought back again: got %v", err)
 	}
 }
 
