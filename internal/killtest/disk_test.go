@@ -100,6 +100,58 @@ func TestB031RealFullDisk(t *testing.T) {
 	l.end(ref, l.outcome())
 }
 
+// TestB031FullCheckpointStore has the checkpoints on a file system of 5 MB and
+// takes steps of 3 MB: the one that does not fit fails with one error that says
+// where and how much, and is taken back, also when not a byte is free.
+func TestB031FullCheckpointStore(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system takes root")
+	}
+	l := newLab(t)
+	store := l.at("data", "checkpoints")
+	must(t, os.Mkdir(store, 0o700))
+	mount(t, store, "-t", "tmpfs", "-o", "size=5m,mode=700", "tmpfs")
+	l.create("repo")
+	step := func() result {
+		return l.run("", "plan", "exec", l.plan, "--", "sh", "-ec", "head -c 3000000 /dev/urandom >big; mkdir -p more; echo x >>more/x")
+	}
+	if res := step(); res.code != 0 {
+		t.Fatalf("the step that fits: %v", res)
+	}
+	before, listed := l.sandboxes(l.status()), l.checkpoints()
+	ballast := filepath.Join(store, "ballast")
+	for _, leave := range []string{"some", "nothing"} {
+		if leave == "nothing" {
+			fill, err := os.Create(ballast)
+			for block := make([]byte, 4096); err == nil; _, err = fill.Write(block) {
+			}
+			fill.Close()
+		}
+		res := step()
+		l.oneError(res, "space")
+		if leave == "some" && (!strings.Contains(res.stderr, store) || !strings.Contains(res.stderr, "3000")) {
+			t.Errorf("no word of where and how much: %v", res)
+		}
+		if d := diff(before.exact, l.sandboxes(l.status()).exact); d != "" {
+			t.Errorf("with %s left, the step was not taken back:\n%s%v", leave, d, res)
+		}
+		if now := l.checkpoints(); len(now) != len(listed) {
+			t.Errorf("with %s left, %d checkpoints, want the %d from before", leave, len(now), len(listed))
+		}
+	}
+	must(t, os.Remove(ballast))
+	l.agents("plan", "rollback", "--yes", l.plan, listed[0].ID)
+	l.agents("plan", "rollback", "--yes", l.plan, listed[len(listed)-1].ID)
+	if d := diff(before.exact, l.sandboxes(l.status()).exact); d != "" {
+		t.Errorf("the earlier checkpoints are not what they were:\n%s", d)
+	}
+	l.agents("plan", "checkpoint", "delete", "--yes", l.plan, listed[0].ID)
+	must(t, exec.Command("mount", "-o", "remount,size=20m", store).Run())
+	if res := step(); res.code != 0 {
+		t.Errorf("the step once there is room: %v", res)
+	}
+}
+
 // stepWithout fills the disk up to this many bytes and makes a step that needs
 // more.
 func (l *lab) stepWithout(ref *reference, leave int64) {
@@ -143,11 +195,17 @@ func mountSmall(t *testing.T, dir string, size int64) {
 	if out, err := exec.Command("mkfs.ext4", "-q", "-m", "0", image).CombinedOutput(); err != nil {
 		t.Skipf("mkfs.ext4: %v: %s", err, out)
 	}
-	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
-		t.Skipf("mount: %v: %s", err, out)
-	}
+	mount(t, dir, "-o", "loop", image)
 	must(t, os.Remove(filepath.Join(dir, "lost+found")))
 	must(t, os.Chmod(dir, 0o700))
+}
+
+// mount mounts something at dir for as long as the test runs.
+func mount(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("mount", append(args, dir)...).CombinedOutput(); err != nil {
+		t.Skipf("mount: %v: %s", err, out)
+	}
 	t.Cleanup(func() {
 		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
 			t.Errorf("umount: %v: %s", err, out)

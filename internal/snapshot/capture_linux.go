@@ -60,7 +60,7 @@ func (t *Tracker) checkCapture(opts CaptureOptions) error {
 
 // capture is Capture for callers that hold the locks.
 func (t *Tracker) capture(ctx context.Context, opts CaptureOptions) (Captured, error) {
-	rec, err := t.record(ctx, opts.Paths, nil)
+	rec, err := t.record(ctx, recordOptions{paths: opts.Paths})
 	if err != nil {
 		return Captured{}, err
 	}
@@ -74,42 +74,64 @@ type recording struct {
 	tree oid
 }
 
-// record scans the roots and makes all objects of the present state. What is
-// in base need not be stored.
-func (t *Tracker) record(ctx context.Context, paths []Path, base map[oid]bool) (*recording, error) {
+// recordOptions are what a recording may be told.
+type recordOptions struct {
+	paths []Path       // only these may have changed; none = anything may
+	base  map[oid]bool // what need not be stored
+	aside bool         // nothing is stored: the recording is only looked at
+}
+
+// record scans the roots and makes all objects of the present state.
+func (t *Tracker) record(ctx context.Context, opts recordOptions) (*recording, error) {
 	if err := t.store.sweep(); err != nil {
 		return nil, err
 	}
 	for range scanTries {
-		rec, err := t.recordOnce(ctx, paths, base)
+		rec, err := t.recordOnce(ctx, opts)
 		if !errors.Is(err, errMoving) {
 			return rec, err
 		}
-		paths = nil // what else changes is not among the known ones
+		opts.paths = nil // what else changes is not among the known ones
 	}
 	return nil, agents.WithHint(fmt.Errorf("%w: %w", errMoving, agents.ErrConflict),
 		"stop the programs that write there and try again")
 }
 
-func (t *Tracker) recordOnce(ctx context.Context, paths []Path, base map[oid]bool) (*recording, error) {
+func (t *Tracker) recordOnce(ctx context.Context, opts recordOptions) (*recording, error) {
 	roots, err := openRoots(t.roots)
 	if err != nil {
 		return nil, err
 	}
 	c, whole := t.loadCache()
 	if !whole {
-		paths = nil
+		opts.paths = nil
 	}
 	rec := &recording{recorder: recorder{
 		scanner: &scanner{ctx: ctx, c: c, roots: roots, start: fileClock()},
 		pack:    newPackWriter(t.store.packDir(), t.store.f, t.store.sound),
 		seeds:   t.seeds,
-		base:    base,
+		base:    opts.base,
 	}}
-	if rec.tree, err = rec.make(paths); err != nil {
-		return nil, errors.Join(err, rec.close())
+	if opts.aside {
+		rec.pack.setAside()
+	}
+	if rec.tree, err = rec.make(opts.paths); err != nil {
+		return nil, errors.Join(rec.needs(err), rec.close())
 	}
 	return rec, nil
+}
+
+// needs adds to an error of a full disk how much room was wanted, and where.
+func (rec *recording) needs(err error) error {
+	if !fsx.IsNoSpace(err) {
+		return err
+	}
+	var size uint64
+	for _, j := range rec.jobs {
+		size += j.was.size
+	}
+	return agents.WithHint(fmt.Errorf("%w: the files to record have %d bytes", err, size),
+		"free that much in %s, or delete checkpoints, and try again", rec.pack.dir)
 }
 
 func (rec *recording) make(paths []Path) (oid, error) {
@@ -131,6 +153,16 @@ func (rec *recording) close() error {
 	return err
 }
 
+// commit makes the recording's commit.
+func (rec *recording) commit(opts CaptureOptions) (oid, error) {
+	when := opts.When
+	if when.IsZero() {
+		when = time.Now()
+	}
+	var z deflater
+	return rec.pack.add(kindCommit, rec.pack.f.encodeCommit(rec.tree, opts.Parent, opts.Label, when), &z)
+}
+
 // publish makes a recording a state: its commit, the pack, the cache.
 func (t *Tracker) publish(ctx context.Context, rec *recording, opts CaptureOptions) (Captured, error) {
 	f := t.store.f
@@ -140,12 +172,7 @@ func (t *Tracker) publish(ctx context.Context, rec *recording, opts CaptureOptio
 	}
 	c := rec.c
 	if c.lastTree != rec.tree || !t.store.sound(c.lastRef) {
-		when := opts.When
-		if when.IsZero() {
-			when = time.Now()
-		}
-		var z deflater
-		ref, err := rec.pack.add(kindCommit, f.encodeCommit(rec.tree, opts.Parent, opts.Label, when), &z)
+		ref, err := rec.commit(opts)
 		if err != nil {
 			return Captured{}, err
 		}
@@ -157,7 +184,7 @@ func (t *Tracker) publish(ctx context.Context, rec *recording, opts CaptureOptio
 	}
 	_, size, err := rec.pack.publish()
 	if err != nil {
-		return Captured{}, fmt.Errorf("store objects: %w", err)
+		return Captured{}, fmt.Errorf("store objects: %w", rec.needs(err))
 	}
 	if size > 0 {
 		if err := t.store.refresh(); err != nil {

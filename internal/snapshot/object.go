@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"io"
 	"sort"
 	"strconv"
 	"strings"
@@ -71,6 +72,22 @@ func (f format) idOf(k kind, content []byte) oid {
 	h := f.newObject(k, int64(len(content)))
 	h.Write(content)
 	return f.sum(h)
+}
+
+// idOfStream is idOf for size bytes from r, with the errors of packWriter.stream.
+func (f format) idOfStream(k kind, size int64, r io.Reader) (oid, error) {
+	h := f.newObject(k, size)
+	if _, err := io.CopyN(h, r, size); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return oid{}, err
+	}
+	var more [1]byte
+	if n, _ := r.Read(more[:]); n > 0 {
+		return oid{}, errLonger
+	}
+	return f.sum(h), nil
 }
 
 // clip shortens text from outside for use in a message.

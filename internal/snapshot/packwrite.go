@@ -49,12 +49,39 @@ type packWriter struct {
 	base    uint64 // where buf begins
 	entries []packEntry
 	have    map[oid]struct{}
+
+	// aside takes the objects of a pack that is not to be: see setAside.
+	aside map[oid]asideObject
+}
+
+// asideObject is an object that is in memory alone.
+type asideObject struct {
+	kind    kind
+	content []byte
 }
 
 func newPackWriter(dir string, f format, stored func(oid) bool) *packWriter {
 	w := &packWriter{dir: dir, f: f, stored: stored, have: map[oid]struct{}{}}
 	w.buf = append(w.buf, "PACK\x00\x00\x00\x02\x00\x00\x00\x00"...)
 	return w
+}
+
+// setAside makes this a pack that stores nothing: trees, attributes and the
+// commit are kept in memory, where Store.lend lets readers find them, and the
+// contents of files and links are only hashed. It takes no room on a disk.
+func (w *packWriter) setAside() { w.aside = map[oid]asideObject{} }
+
+// storeAside makes it an ordinary pack again, with what was kept in memory.
+func (w *packWriter) storeAside() error {
+	aside := w.aside
+	w.aside = nil
+	var d deflater
+	for id, o := range aside {
+		if err := w.put(id, o.kind, o.content, &d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // has reports whether an object is in this pack or in the store.
@@ -68,6 +95,9 @@ func (w *packWriter) hasLocked(id oid) bool {
 	if _, ok := w.have[id]; ok {
 		return true
 	}
+	if _, ok := w.aside[id]; ok {
+		return true
+	}
 	return w.stored(id)
 }
 
@@ -77,7 +107,18 @@ func (w *packWriter) add(k kind, content []byte, d *deflater) (oid, error) {
 	if w.has(id) {
 		return id, nil
 	}
-	return id, w.append(id, d.entry(k, content))
+	return id, w.put(id, k, content, d)
+}
+
+// put is add for an object of a known id that is not there yet.
+func (w *packWriter) put(id oid, k kind, content []byte, d *deflater) error {
+	if w.aside == nil {
+		return w.append(id, d.entry(k, content))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.aside[id] = asideObject{k, bytes.Clone(content)}
+	return nil
 }
 
 // append adds a finished entry: header and compressed content.
@@ -125,6 +166,9 @@ func (w *packWriter) spill(limit int) error {
 // io.ErrUnexpectedEOF or errLonger. An object that the store has already
 // leaves nothing behind.
 func (w *packWriter) stream(k kind, size int64, r io.Reader, d *deflater) (oid, error) {
+	if w.aside != nil {
+		return w.f.idOfStream(k, size, r)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.spill(0); err != nil {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
 )
 
 // readTries is how often a file that changes while it is read is read again.
@@ -230,11 +231,7 @@ func (w *reader) readLink(j readJob) (oid, error) {
 		if n == size {
 			continue
 		}
-		id := w.f().idOf(kindBlob, b[:n])
-		if w.keeps(j, id) {
-			return id, nil
-		}
-		return w.pack.add(kindBlob, b[:n], &w.z)
+		return w.blob(j, b[:n])
 	}
 }
 
@@ -308,6 +305,9 @@ func (w *reader) content(j readJob, f *os.File, size int64) (oid, error) {
 	counted := &countingReader{ctx: w.ctx, r: f, n: &w.bytes}
 	if size >= streamAt {
 		id, err := w.pack.stream(kindBlob, size, counted, &w.z)
+		if fsx.IsNoSpace(err) {
+			id, err = w.stored(f, size, err)
+		}
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errLonger) {
 			return oid{}, errUnsteady
 		}
@@ -326,11 +326,29 @@ func (w *reader) content(j readJob, f *os.File, size int64) (oid, error) {
 	if err != io.ErrUnexpectedEOF && err != io.EOF {
 		return oid{}, err
 	}
-	id := w.f().idOf(kindBlob, w.buf[:n])
-	if w.keeps(j, id) {
+	return w.blob(j, w.buf[:n])
+}
+
+// stored looks whether the store has the content of a file that it had no room
+// to take in once more: what a big file holds is known at its end only.
+func (w *reader) stored(f *os.File, size int64, full error) (oid, error) {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return oid{}, err
+	}
+	id, err := w.f().idOfStream(kindBlob, size, &countingReader{ctx: w.ctx, r: f, n: &w.bytes})
+	if err == nil && !w.pack.has(id) {
+		err = full
+	}
+	return id, err
+}
+
+// blob stores what was read, unless nobody needs that.
+func (w *reader) blob(j readJob, content []byte) (oid, error) {
+	id := w.f().idOf(kindBlob, content)
+	if w.keeps(j, id) || w.pack.aside != nil || w.pack.has(id) {
 		return id, nil
 	}
-	return w.pack.add(kindBlob, w.buf[:n], &w.z)
+	return id, w.pack.put(id, kindBlob, content, &w.z)
 }
 
 // countingReader counts bytes and ends with the context.
@@ -418,7 +436,7 @@ func (r *recorder) tree(d *dir, z *deflater) (bool, error) {
 		base = true
 	}
 	if !base && !r.pack.has(id) {
-		if err := r.pack.append(id, z.entry(kindTree, content)); err != nil {
+		if err := r.pack.put(id, kindTree, content, z); err != nil {
 			return false, err
 		}
 	}

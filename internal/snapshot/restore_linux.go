@@ -107,21 +107,16 @@ func (r *restorer) restore() (Restored, error) {
 	return out, nil
 }
 
-// compare records the present state and finds what differs.
+// compare records the present state and finds what differs. Where the store
+// has no room for the present state, that is only looked at: a state that is
+// recorded must not be out of reach because the disk is full.
 func (r *restorer) compare() error {
-	rec, err := r.t.record(r.ctx, nil, nil)
+	cmp, err := r.comparePublished()
+	if fsx.IsNoSpace(err) {
+		cmp, err = r.compareAside()
+	}
 	if err != nil {
 		return err
-	}
-	r.present = rec
-	label := "before the restore of " + r.ref
-	r.before, err = r.t.publish(r.ctx, rec, CaptureOptions{Parent: r.opts.Parent, Label: label, When: r.opts.When})
-	var cmp *comparer
-	if err == nil {
-		cmp, err = r.t.store.comparison(r.ctx, r.before.Ref, r.ref)
-	}
-	if err != nil {
-		return errors.Join(err, rec.close())
 	}
 	r.changes, r.base = cmp.out, map[oid]bool{}
 	for id := range cmp.to {
@@ -130,6 +125,50 @@ func (r *restorer) compare() error {
 		}
 	}
 	return nil
+}
+
+func (r *restorer) comparePublished() (*comparer, error) {
+	rec, err := r.t.record(r.ctx, recordOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var cmp *comparer
+	if r.before, err = r.t.publish(r.ctx, rec, r.labelled("before")); err == nil {
+		cmp, err = r.t.store.comparison(r.ctx, r.before.Ref, r.ref)
+	}
+	if err != nil {
+		return nil, errors.Join(err, rec.close())
+	}
+	r.present = rec
+	return cmp, nil
+}
+
+func (r *restorer) compareAside() (*comparer, error) {
+	rec, err := r.t.record(r.ctx, recordOptions{aside: true})
+	if err != nil {
+		return nil, err
+	}
+	cmp, err := r.compareWith(rec, "before")
+	if err != nil {
+		return nil, errors.Join(err, rec.close())
+	}
+	r.present, r.before = rec, Captured{LeftOut: rec.specials()}
+	return cmp, nil
+}
+
+// compareWith compares a recording that is only looked at with the target.
+func (r *restorer) compareWith(rec *recording, when string) (*comparer, error) {
+	ref, err := rec.commit(r.labelled(when))
+	if err != nil {
+		return nil, err
+	}
+	defer r.t.store.lend(rec.pack)()
+	return r.t.store.comparison(r.ctx, r.t.store.f.hex(ref), r.ref)
+}
+
+// labelled are the options of a state before or after this restore.
+func (r *restorer) labelled(when string) CaptureOptions {
+	return CaptureOptions{Label: when + " the restore of " + r.ref, Parent: r.opts.Parent, When: r.opts.When}
 }
 
 // list says what changes for whoever looks at files: a directory counts when
@@ -492,7 +531,7 @@ func (r *restorer) move() error {
 		return errors.Join(err, r.takeBack(m, in, rec))
 	}
 	defer rec.close()
-	if _, err := r.t.publish(r.ctx, rec, CaptureOptions{Label: "after the restore of " + r.ref, Parent: r.opts.Parent, When: r.opts.When}); err != nil {
+	if err := r.keep(rec); err != nil {
 		// The roots are right; a cache that was not written costs a scan.
 		_ = removeIfThere(r.t.cacheFile)
 	}
@@ -530,15 +569,17 @@ func (r *restorer) takeBack(m *fsx.Move, in intent, rec *recording) error {
 	return errors.Join(err, finish(r.opts.Journal, m, in))
 }
 
-// verify scans the result and compares it with the target.
+// verify scans the result and compares it with the target. It stores nothing,
+// so that it needs no room, but where the store is damaged and wants again what
+// it has lost.
 func (r *restorer) verify() (*recording, error) {
-	rec, err := r.t.record(r.ctx, nil, r.base)
+	rec, err := r.t.record(r.ctx, recordOptions{base: r.base, aside: !r.t.store.hasDamaged()})
 	if err != nil {
 		return nil, fmt.Errorf("verify the result: %w", err)
 	}
 	target, err := r.t.store.readCommit(r.ctx, r.ref)
 	if err == nil && target.tree != rec.tree {
-		err = r.explain(rec, target)
+		err = r.explain(rec)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("verify the result: %w", err), rec.close())
@@ -549,6 +590,16 @@ func (r *restorer) verify() (*recording, error) {
 	return rec, nil
 }
 
+// keep makes what verify found a state, whose contents are all stored, and
+// saves the stat cache.
+func (r *restorer) keep(rec *recording) error {
+	if err := rec.pack.storeAside(); err != nil {
+		return err
+	}
+	_, err := r.t.publish(r.ctx, rec, r.labelled("after"))
+	return err
+}
+
 func (r *restorer) refID() oid {
 	id, _ := r.t.store.f.parse(r.ref) // readCommit has parsed it
 	return id
@@ -556,21 +607,28 @@ func (r *restorer) refID() oid {
 
 // explain looks for differences to the target that are no directories kept
 // for what no state holds.
-func (r *restorer) explain(rec *recording, target commit) error {
-	got, err := r.t.publish(r.ctx, rec, CaptureOptions{Label: "after the restore of " + r.ref, When: r.opts.When})
+func (r *restorer) explain(rec *recording) error {
+	cmp, err := r.compareResult(rec)
 	if err != nil {
 		return err
 	}
-	changes, err := r.t.store.compare(r.ctx, r.ref, got.Ref)
-	if err != nil {
-		return err
-	}
-	for _, c := range changes {
-		if c.old.exists() || !c.new.isDir() || !r.stays[place{c.root, c.path}] {
+	for _, c := range cmp.out {
+		if c.new.exists() || !c.old.isDir() || !r.stays[place{c.root, c.path}] {
 			return fmt.Errorf("%s %q is not what the state has: %w", c.root, c.path, agents.ErrConflict)
 		}
 	}
 	return nil
+}
+
+func (r *restorer) compareResult(rec *recording) (*comparer, error) {
+	if rec.pack.aside != nil {
+		return r.compareWith(rec, "after")
+	}
+	got, err := r.t.publish(r.ctx, rec, r.labelled("after"))
+	if err != nil {
+		return nil, err
+	}
+	return r.t.store.comparison(r.ctx, got.Ref, r.ref)
 }
 
 // dirChange is another owner or other extended attributes of a directory that

@@ -121,7 +121,7 @@ type RestoreOptions struct {
 // Restored is what a restore did, or with DryRun would do.
 type Restored struct {
 	Changes []agents.RestoredPath // Resource is the root's name; each path whose bytes, mode or existence changed, sorted
-	Before  string                // the commit that holds the state from before
+	Before  string                // the commit that holds the state from before; "" where the store had no room for it
 	LeftOut []agents.PathReason   // what was left alone because no state holds it
 }
 

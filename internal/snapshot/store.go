@@ -34,6 +34,7 @@ type Store struct {
 	order   []*pack          // biggest first: most look-ups end there
 	damaged map[string]error // packs that could not be opened
 	listed  map[string]int64 // what listPacks said last
+	lent    *packWriter      // of a recording that is only looked at; nil = none
 }
 
 // Open opens the store in the folder objects, which it makes when missing. A
@@ -270,6 +271,10 @@ func (s *Store) findFresh(id oid) (*pack, int, bool) {
 // id. What is missing or damaged is agents.ErrDamaged: states refer to nothing
 // that may be missing.
 func (s *Store) copyObject(ctx context.Context, id oid, want kind, w io.Writer) error {
+	if o, ok := s.lentObject(id); ok && o.kind == want {
+		_, err := w.Write(o.content)
+		return err
+	}
 	p, i, ok := s.findFresh(id)
 	if !ok {
 		return s.copyForeign(ctx, id, want, w)
@@ -288,6 +293,28 @@ func (s *Store) copyObject(ctx context.Context, id oid, want kind, w io.Writer) 
 		return fmt.Errorf("%s %s in pack %s: %w", want, s.f.hex(id), packID(p.name), s.suspect(p, err))
 	}
 	return nil
+}
+
+// lend lets readers find what a recording has in memory, until the returned
+// function is called.
+func (s *Store) lend(w *packWriter) (end func()) {
+	set := func(to *packWriter) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.lent = to
+	}
+	set(w)
+	return func() { set(nil) }
+}
+
+func (s *Store) lentObject(id oid) (asideObject, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lent == nil {
+		return asideObject{}, false
+	}
+	o, ok := s.lent.aside[id]
+	return o, ok
 }
 
 // suspect marks a pack in which damage was found, and all others that have

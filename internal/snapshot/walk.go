@@ -196,12 +196,12 @@ type change struct {
 // Compare lists the paths that differ between two states, sorted by root and
 // path. The empty ref is the state without anything.
 func (s *Store) Compare(ctx context.Context, from, to string) ([]Change, error) {
-	changes, err := s.compare(ctx, from, to)
+	c, err := s.comparison(ctx, from, to)
 	if err != nil {
 		return nil, fmt.Errorf("compare states: %w", err)
 	}
-	out := make([]Change, len(changes))
-	for i, c := range changes {
+	out := make([]Change, len(c.out))
+	for i, c := range c.out {
 		old, oerr := s.entry(c.old)
 		new, nerr := s.entry(c.new)
 		if err := errors.Join(oerr, nerr); err != nil {
@@ -212,15 +212,7 @@ func (s *Store) Compare(ctx context.Context, from, to string) ([]Change, error) 
 	return out, nil
 }
 
-// compare is Compare with what both states have in their own words.
-func (s *Store) compare(ctx context.Context, from, to string) ([]change, error) {
-	c, err := s.comparison(ctx, from, to)
-	if err != nil {
-		return nil, err
-	}
-	return c.out, nil
-}
-
+// comparison is Compare with what both states have in their own words.
 func (s *Store) comparison(ctx context.Context, from, to string) (*comparer, error) {
 	a, err := s.openState(ctx, from)
 	if err != nil {
