@@ -41,7 +41,10 @@ func probeDataDir(h *view.Health, dir string) {
 	}
 	h.FreeBytes = int64(st.Bavail) * int64(st.Bsize)
 	h.Filesystem = filesystemName(int64(st.Type))
-	h.Reflink = canClone(dir)
+	var err error
+	if h.Reflink, err = canClone(dir); err != nil {
+		h.Unwritable = err.Error()
+	}
 }
 
 func filesystemName(magic int64) string {
@@ -56,26 +59,27 @@ func filesystemName(magic int64) string {
 	return fmt.Sprintf("0x%x", magic)
 }
 
-// canClone tries to share the blocks of one small file with another.
-func canClone(dir string) bool {
+// canClone tries to share the blocks of one small file with another. An error
+// says why nothing can be written there.
+func canClone(dir string) (bool, error) {
 	tmp := filepath.Join(dir, "probe-"+agents.NewID(time.Now()))
-	if fsx.Mkdir(tmp, 0o700) != nil {
-		return false
+	if err := fsx.Mkdir(tmp, 0o700); err != nil {
+		return false, err
 	}
 	defer func() { _ = fsx.RemoveAll(tmp) }()
 	from := filepath.Join(tmp, "from")
-	if fsx.WriteFile(from, make([]byte, 4096), 0o600) != nil {
-		return false
+	if err := fsx.WriteFile(from, make([]byte, 4096), 0o600); err != nil {
+		return false, err
 	}
 	src, err := os.Open(from)
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer src.Close()
 	dst, err := fsx.Create(filepath.Join(tmp, "to"), 0o600)
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer dst.Close()
-	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil
+	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil, nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/view"
 )
 
@@ -67,11 +69,29 @@ func exitCode(ctx context.Context, err error) int {
 
 // problem is an error as documents show it.
 func problem(err error) *view.Problem {
-	p := &view.Problem{Code: classOf(err).code, Message: oneLine(err), Hint: agents.HintOf(err), Details: details(err)}
+	p := &view.Problem{Code: classOf(err).code, Message: oneLine(err), Hint: hintOf(err), Details: details(err)}
 	if k := agents.KindOf(err); k != "" {
 		p.Code = string(k)
 	}
 	return p
+}
+
+// hintOf is what to do about an error. What the system refused without a hint
+// of ours is about one path, and that is where to look.
+func hintOf(err error) string {
+	hint := agents.HintOf(err)
+	var at *fs.PathError
+	if hint != "" || !errors.As(err, &at) {
+		return hint
+	}
+	dir := agents.EscapePath(filepath.Dir(at.Path))
+	switch {
+	case errors.Is(at, fs.ErrPermission):
+		return "see who may do that: ls -ld " + dir
+	case fsx.IsNoSpace(at):
+		return "free space: df " + dir
+	}
+	return ""
 }
 
 // oneLine is an error's text; joined errors stand behind each other. A class

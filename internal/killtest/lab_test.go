@@ -72,6 +72,7 @@ type lab struct {
 	base  string // holds live, and saved copies of it
 	dir   string // base/live: repo, second, linked, data, home, tmp
 	env   []string
+	uid   int // who runs the program; 0 = whoever runs the tests
 	plan  string
 	steps map[string]state // the states of the checkpoints that are known
 }
@@ -200,6 +201,9 @@ func (l *lab) run(point string, args ...string) result {
 	cmd.Env = append(slices.Clone(l.env), "CLEVERAGENTS_FAILPOINT_LOG="+log)
 	if point != "" {
 		cmd.Env = append(cmd.Env, "CLEVERAGENTS_FAILPOINT="+point)
+	}
+	if l.uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(l.uid), Gid: uint32(l.uid)}}
 	}
 	res := l.finish(cmd, args)
 	hits, err := os.ReadFile(log)

@@ -160,6 +160,7 @@ type Health struct {
 	Filesystem  string
 	Reflink     bool
 	FreeBytes   int64
+	Unwritable  string // why the data directory cannot be written; "" = it can
 	Leftovers   []agents.KeptItem
 }
 
@@ -194,6 +195,11 @@ func Doctor(h Health) Document {
 				{"Free", bytesText(h.FreeBytes)},
 			}},
 		},
+	}
+	if h.Unwritable != "" {
+		d.Warn = true
+		d.Messages = []string{"the data directory cannot be written, so plans can only be looked at: " + Printable(h.Unwritable)}
+		d.Blocks = append(d.Blocks, Note(d.Messages[0]))
 	}
 	if len(h.Leftovers) > 0 {
 		d.Warn = true
