@@ -321,6 +321,36 @@ func TestRollbackAfterHalfADiscard(t *testing.T) {
 	}
 }
 
+// Where one of two resources has moved on since the apply, neither is taken back.
+func TestUndoOfTwoIsAllOrNothing(t *testing.T) {
+	c := newCompliance(t, nil)
+	one, two := oracle.NewRepo(t), oracle.NewRepo(t)
+	p := c.plan(one, two)
+	c.write(p.ID, "repo-1", "a.txt", "v2\n")
+	c.write(p.ID, "repo-2", "a.txt", "v2\n")
+	_, err := c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID})
+	c.must(err)
+	for _, moved := range []*oracle.Repo{one, two} {
+		before := moved.Git("rev-parse", "HEAD")
+		moved.Git("commit", "-q", "--allow-empty", "-m", "later")
+		states := []realState{c.realState(one), c.realState(two)}
+		if _, err := c.UndoApply(t.Context(), p.ID); !errors.Is(err, agents.ErrConflict) {
+			t.Fatalf("undo of a branch that moved on: got %v", err)
+		}
+		for _, st := range states {
+			c.wantUntouched(st, "after the refused undo")
+		}
+		moved.Git("reset", "-q", "--soft", before)
+	}
+	_, err = c.UndoApply(t.Context(), p.ID)
+	c.must(err)
+	for _, r := range []*oracle.Repo{one, two} {
+		if got := r.Git("show", "HEAD:a.txt"); got == "v2" {
+			t.Error("the apply was not taken back")
+		}
+	}
+}
+
 // After a discard there is nothing to roll back but what was archived.
 func TestRollbackAfterDiscard(t *testing.T) {
 	c := newCompliance(t, nil)

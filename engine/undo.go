@@ -34,6 +34,9 @@ func (e *Engine) UndoApply(ctx context.Context, plan string) (agents.ApplyResult
 	if err != nil {
 		return out, err
 	}
+	if err := s.canUndo(ctx, j); err != nil {
+		return out, err
+	}
 	if err := s.writeUndoJournal(j); err != nil {
 		return out, err
 	}
@@ -110,6 +113,40 @@ func (s *session) planUndo(ctx context.Context) (j undoJournal, err error) {
 	return j, nil
 }
 
+// canUndo refuses an undo of several resources before the first of them is
+// taken back, where one has moved on.
+func (s *session) canUndo(ctx context.Context, j undoJournal) error {
+	if len(j.Applied) < 2 {
+		return nil // it looks for itself
+	}
+	for _, a := range j.Applied {
+		gone, err := s.box(a.Record)
+		if err != nil {
+			return err
+		}
+		u, err := s.undoer(gone)
+		if err != nil {
+			return err
+		}
+		if err := u.CanUndo(ctx, gone.Workspace(), s.e.journalDir(s.plan.ID, a.Record.ID)); err != nil {
+			return fmt.Errorf("resource %s: %w", gone.Resource().Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *session) undoer(b *box) (sandbox.Undoer, error) {
+	strategy, err := s.e.strategies.Lookup(b.Record().Strategy)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := strategy.(sandbox.Undoer)
+	if !ok {
+		return nil, fmt.Errorf("strategy %s cannot undo an apply: %w", b.Record().Strategy, agents.ErrUnsupported)
+	}
+	return u, nil
+}
+
 // undo takes back what the journal lists and returns the resources that are as
 // before now. It may be called again after a failure or a kill: what is done
 // already stays done. At its end the plan is execute/complete.
@@ -136,13 +173,9 @@ func (s *session) undo(ctx context.Context, j undoJournal) (undone []agents.Reso
 
 // undoResource brings the real resource back to what it was before the apply.
 func (s *session) undoResource(ctx context.Context, gone *box) error {
-	strategy, err := s.e.strategies.Lookup(gone.Record().Strategy)
+	undoer, err := s.undoer(gone)
 	if err != nil {
 		return err
-	}
-	undoer, ok := strategy.(sandbox.Undoer)
-	if !ok {
-		return fmt.Errorf("strategy %s cannot undo an apply: %w", gone.Record().Strategy, agents.ErrUnsupported)
 	}
 	lock, err := s.e.lockResource(ctx, gone.Resource(), "plan undo "+s.plan.ID)
 	if err != nil {

@@ -200,6 +200,10 @@ type Updater interface {
 // agents.ErrConflict, changing nothing, where the resource has moved on since.
 type Undoer interface {
 	Undo(ctx context.Context, ws Workspace, journalDir string) error
+
+	// CanUndo returns the error that Undo would refuse with now, and changes
+	// nothing in the resource.
+	CanUndo(ctx context.Context, ws Workspace, journalDir string) error
 }
 
 // A Recoverer ends an Apply or Undo that was killed. It returns ApplyApplied

@@ -93,6 +93,26 @@ func (m *transition) run(ctx context.Context) error {
 	return nil
 }
 
+// rehearse says whether run would refuse, and takes back what it made to look.
+func (m *transition) rehearse(ctx context.Context) error {
+	err := m.begin(ctx)
+	if err == nil && m.t.root != "" {
+		err = m.look(ctx)
+	}
+	return errors.Join(err, m.abandon(ctx))
+}
+
+// look locks the index and makes sure that nothing stands in the way.
+func (m *transition) look(ctx context.Context) error {
+	if err := m.lockIndex(ctx); err != nil {
+		return err
+	}
+	if err := m.lookAgain(ctx); err != nil {
+		return err
+	}
+	return m.check(ctx)
+}
+
 // detached returns a context for work that must be done although ctx has
 // ended; it ends by itself.
 func detached(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -195,13 +215,7 @@ func (m *transition) bringHome(ctx context.Context) error {
 
 // moveTree does everything in the work tree, and leaves the new index in the lock.
 func (m *transition) moveTree(ctx context.Context) error {
-	if err := m.lockIndex(ctx); err != nil {
-		return err
-	}
-	if err := m.lookAgain(ctx); err != nil {
-		return err
-	}
-	if err := m.check(ctx); err != nil {
+	if err := m.look(ctx); err != nil {
 		return err
 	}
 	if err := m.carryHome(ctx); err != nil {

@@ -22,12 +22,24 @@ import (
 // names the git revert that does it on top. It needs the journal and the
 // user's repository, not the sandbox. Undoing twice is no error.
 func (s *Strategy) Undo(ctx context.Context, ws sandbox.Workspace, journalDir string) error {
-	run := s.runner(ws.Options)
+	return s.undo(ctx, ws, journalDir, (*transition).run)
+}
+
+// CanUndo looks at everything that Undo looks at, under the index's lock, and
+// goes no further.
+func (s *Strategy) CanUndo(ctx context.Context, ws sandbox.Workspace, journalDir string) error {
+	return s.undo(ctx, ws, journalDir, (*transition).rehearse)
+}
+
+func (s *Strategy) undo(ctx context.Context, ws sandbox.Workspace, journalDir string, do func(*transition, context.Context) error) error {
 	j, err := s.finished(ctx, ws, journalDir)
 	if err != nil || j.state == agents.ApplyReverted {
 		return err
 	}
-	err = undo(ctx, run, ws, j, journalDir)
+	tr, err := undoing(ctx, s.runner(ws.Options), ws, j, journalDir)
+	if err == nil {
+		err = do(tr, ctx)
+	}
 	if err == nil {
 		return nil
 	}
@@ -46,7 +58,8 @@ func (s *Strategy) finished(ctx context.Context, ws sandbox.Workspace, journalDi
 	return loadJournal(journalDir)
 }
 
-func undo(ctx context.Context, run *git.Runner, ws sandbox.Workspace, j *journal, journalDir string) error {
+// undoing is the transition that takes an apply back.
+func undoing(ctx context.Context, run *git.Runner, ws sandbox.Workspace, j *journal, journalDir string) (*transition, error) {
 	merge, before := j.begin.To, j.begin.From
 	location := string(j.begin.Location)
 	if ws.Resource.Location != "" {
@@ -54,18 +67,18 @@ func undo(ctx context.Context, run *git.Runner, ws sandbox.Workspace, j *journal
 	}
 	t, err := findTarget(ctx, run, location, j.begin.Ref)
 	if err != nil {
-		return agents.WithHint(err, "git revert -m 1 %s", merge)
+		return nil, agents.WithHint(err, "git revert -m 1 %s", merge)
 	}
 	if t.tip != merge {
-		return fmt.Errorf("%s has moved on since the apply, from %.12s to %.12s: %w", name(t), merge, t.tip, agents.ErrConflict)
+		return nil, fmt.Errorf("%s has moved on since the apply, from %.12s to %.12s: %w", name(t), merge, t.tip, agents.ErrConflict)
 	}
 	changes, err := t.repo.DiffTrees(ctx, merge, before, git.DiffOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	dir := filepath.Join(journalDir, undoDir)
 	if err := errors.Join(fsx.RemoveAll(dir), fsx.MkdirAll(dir, 0o700)); err != nil {
-		return err
+		return nil, err
 	}
 	tr := &transition{
 		t: t, plan: j.begin.Plan, location: location, to: before, changes: changes, dir: dir,
@@ -74,7 +87,7 @@ func undo(ctx context.Context, run *git.Runner, ws sandbox.Workspace, j *journal
 	if t.root != "" && t.root == string(j.begin.Root) {
 		tr.past = newPast(j, journalDir)
 	}
-	return tr.run(ctx)
+	return tr, nil
 }
 
 // past is what an apply's journal knows about the work tree before it.

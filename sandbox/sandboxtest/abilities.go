@@ -25,6 +25,11 @@ func (s suite) undo(t *testing.T) {
 		req := b.applyRequest(b.seal().Ref)
 		b.apply(req)
 		s.wantRecovered(t, b, req.JournalDir, agents.ApplyApplied)
+		b.before = b.Digest(t, b.request.Resource)
+		if err := b.strategy.(sandbox.Undoer).CanUndo(b.ctx(), b.ws, req.JournalDir); err != nil {
+			t.Errorf("CanUndo: %v", err)
+		}
+		b.wantUntouched("by CanUndo")
 		if err := b.strategy.(sandbox.Undoer).Undo(b.ctx(), b.ws, req.JournalDir); err != nil {
 			t.Fatalf("Undo: %v", err)
 		}
@@ -41,6 +46,10 @@ func (s suite) undo(t *testing.T) {
 		b.apply(req)
 		b.Edit(t, b.request.Resource, ConflictPath, "later\n")
 		b.before = b.Digest(t, b.request.Resource)
+		if err := b.strategy.(sandbox.Undoer).CanUndo(b.ctx(), b.ws, req.JournalDir); !errors.Is(err, agents.ErrConflict) {
+			t.Errorf("CanUndo: got %v, want agents.ErrConflict", err)
+		}
+		b.wantUntouched("by CanUndo")
 		if err := b.strategy.(sandbox.Undoer).Undo(b.ctx(), b.ws, req.JournalDir); !errors.Is(err, agents.ErrConflict) {
 			t.Errorf("Undo: got %v, want agents.ErrConflict", err)
 		}

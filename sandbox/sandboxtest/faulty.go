@@ -149,6 +149,15 @@ func (f *Faulty) Undo(ctx context.Context, ws sandbox.Workspace, journalDir stri
 	return u.Undo(ctx, ws, journalDir)
 }
 
+// CanUndo is the strategy's, or fails.
+func (f *Faulty) CanUndo(ctx context.Context, ws sandbox.Workspace, journalDir string) error {
+	u, err := able[sandbox.Undoer](f, "CanUndo")
+	if err != nil {
+		return err
+	}
+	return u.CanUndo(ctx, ws, journalDir)
+}
+
 // Recover is the strategy's, or fails.
 func (f *Faulty) Recover(ctx context.Context, ws sandbox.Workspace, journalDir string) (agents.ApplyState, string, error) {
 	r, err := able[sandbox.Recoverer](f, "Recover")

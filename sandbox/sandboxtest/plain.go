@@ -259,8 +259,8 @@ func readJournal(dir string) (plainJournal, error) {
 	return j, gob.NewDecoder(bytes.NewReader(data)).Decode(&j)
 }
 
-// Undo brings back what was there before the apply.
-func (*Plain) Undo(ctx context.Context, ws sandbox.Workspace, journalDir string) error {
+// CanUndo compares what the apply wrote with what is there.
+func (*Plain) CanUndo(_ context.Context, ws sandbox.Workspace, journalDir string) error {
 	j, err := readJournal(journalDir)
 	if err != nil {
 		return err
@@ -273,6 +273,18 @@ func (*Plain) Undo(ctx context.Context, ws sandbox.Workspace, journalDir string)
 		if home[path] != j.After[path] {
 			return fmt.Errorf("%s has changed since: %w", path, agents.ErrConflict)
 		}
+	}
+	return nil
+}
+
+// Undo brings back what was there before the apply.
+func (p *Plain) Undo(ctx context.Context, ws sandbox.Workspace, journalDir string) error {
+	j, err := readJournal(journalDir)
+	if err != nil {
+		return err
+	}
+	if err := p.CanUndo(ctx, ws, journalDir); err != nil {
+		return err
 	}
 	if err := bring(filepath.Join(journalDir, "before"), ws.Resource.Location, j.Before, j.Paths); err != nil {
 		return err
