@@ -159,6 +159,9 @@ func (a *applying) preview(ctx context.Context) error {
 			conflicts = append(conflicts, c)
 		}
 	}
+	if len(conflicts) > 0 {
+		a.out.NextSteps = []string{"agents plan update " + a.s.plan.ID, "agents plan apply " + a.s.plan.ID}
+	}
 	return &agents.Error{
 		Kind:    agents.SandboxCommitError,
 		Message: fmt.Sprintf("plan %s was not applied; nothing was changed", a.s.plan.ID),
@@ -283,10 +286,11 @@ func (a *applying) finish(ctx context.Context, failure error) error {
 	}
 	if failure != nil && !a.req.Partial || len(left) > 0 {
 		err := errors.Join(failure, s.move(after, agents.PhaseExecute, agents.PlanComplete, nil), s.dropApplyJournal())
-		a.out.NextSteps = []string{"agents plan apply " + s.plan.ID + "   # does the rest"}
+		a.out.NextSteps = []string{"agents plan apply " + s.plan.ID}
 		a.count()
 		if slices.ContainsFunc(a.tried(), func(part *applyPart) bool { return part.result.State == agents.ApplyApplied }) {
 			a.out.AppliedAt = s.e.now()
+			a.out.NextSteps[0] += "   # does the rest"
 		}
 		if a.req.Partial && err == nil || a.req.Partial && errors.Is(failure, agents.ErrConflict) {
 			return fmt.Errorf("not applied: %s: %w", strings.Join(left, ", "), agents.ErrPartial)

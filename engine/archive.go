@@ -188,6 +188,9 @@ func (e *Engine) RestoreArchive(ctx context.Context, ref string) (agents.Plan, e
 		return agents.Plan{}, err
 	}
 	defer s.close()
+	if s.plan.State == agents.PlanApplied {
+		return s.plan, s.refused("get its archived work back: that is applied")
+	}
 	m, err := e.archiveManifest(s.plan.ID)
 	if err != nil {
 		return s.plan, err

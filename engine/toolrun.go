@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -41,11 +42,32 @@ func (s *session) end(ctx context.Context, c call, inv *agents.Invocation, cause
 		if insert {
 			store = tx.Invocations().Insert
 		}
-		if err := store(inv); err != nil || c.record == nil {
+		if err := store(inv); err != nil {
+			return err
+		}
+		if err := tx.Events().Append(callEvent(inv)); err != nil || c.record == nil {
 			return err
 		}
 		return c.record(tx, *inv, cause)
 	})
+}
+
+// callEvent tells of a call in the plan's log.
+func callEvent(inv *agents.Invocation) *agents.Event {
+	e := &agents.Event{
+		PlanID: inv.PlanID, Kind: "tool.done", Message: inv.Tool + " done",
+		Data: map[string]string{"invocation_id": inv.ID, "resource": inv.Resource},
+	}
+	if inv.Error != "" {
+		e.Kind, e.Message = "tool.failed", fmt.Sprintf("%s failed: %s", inv.Tool, inv.Error)
+	}
+	switch {
+	case inv.RolledBack:
+		e.Message += "; its changes were undone"
+	case inv.Error == "" && len(inv.Changed) > 0:
+		e.Message += ", paths changed: " + strconv.Itoa(len(inv.Changed))
+	}
+	return e
 }
 
 // RunTool calls one tool in a plan's sandbox, with a checkpoint before and

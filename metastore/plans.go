@@ -36,7 +36,7 @@ func (r Plans) Insert(p *agents.Plan) error {
 	if err != nil {
 		return err
 	}
-	if err := r.tx.insert(planLabel(p), "INSERT INTO v3_plans ("+planColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values...); err != nil {
+	if err := r.tx.insert(newPlanLabel(p), "INSERT INTO v3_plans ("+planColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values...); err != nil {
 		return err
 	}
 	for i, res := range p.Resources {
@@ -250,6 +250,14 @@ func (r Plans) fill(byID map[string]*agents.Plan, within string, args []any) err
 }
 
 // planLabel names a plan for a message.
+// newPlanLabel names a plan that nobody knows yet by its name alone.
+func newPlanLabel(p *agents.Plan) string {
+	if p.Name == "" {
+		return planLabel(p)
+	}
+	return "plan " + p.Name
+}
+
 func planLabel(p *agents.Plan) string {
 	return strings.TrimRight(fmt.Sprintf("plan %s %s", p.ID, p.Name), " ")
 }

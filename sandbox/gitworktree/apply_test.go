@@ -270,3 +270,38 @@ func TestApplyMovesEverythingAndUndoGivesItBack(t *testing.T) {
 		}
 	}
 }
+
+func TestConflictReasons(t *testing.T) {
+	r := oracle.NewRepo(t)
+	r.Write("both", "1\n")
+	r.Write("gone", "1\n")
+	r.Write("kept", "1\n")
+	r.Commit("base")
+	p := newPlan(t, r, "main", func(w *oracle.Repo) {
+		w.Write("both", "plan\n")
+		w.Write("gone", "plan\n")
+		w.Sh("rm kept")
+		w.Write("new", "plan\n")
+	})
+	r.Write("both", "user\n")
+	r.Write("kept", "user\n")
+	r.Write("new", "user\n")
+	r.Sh("git rm -q gone; git add -A; git commit -qm user")
+	res, err := p.apply()
+	if !errors.Is(err, agents.ErrConflict) {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"both": "both sides changed the same lines", "gone": "the repository deleted it and the plan changed it",
+		"kept": "the plan deleted it and the repository changed it", "new": "both sides added it",
+	}
+	for _, c := range res.Conflicts {
+		if c.Reason != want[c.Path] {
+			t.Errorf("%s: %q, want %q", c.Path, c.Reason, want[c.Path])
+		}
+		delete(want, c.Path)
+	}
+	if len(want) > 0 {
+		t.Errorf("not among the conflicts: %v", want)
+	}
+}

@@ -149,13 +149,41 @@ func (q *quarantine) mergeTexts(ctx context.Context, m *merged, tip, sealed stri
 	}
 	m.tree = got.Tree
 	for _, path := range got.Conflicts {
-		reason := "both sides changed it"
-		if said := got.Reasons[path]; len(said) > 0 {
-			reason = strings.Join(said, "; ")
-		}
-		m.conflicts = append(m.conflicts, agents.PathReason{Path: path, Reason: reason})
+		m.conflicts = append(m.conflicts, agents.PathReason{Path: path, Reason: conflictReason(got.Reasons[path], tip, sealed)})
 	}
 	return nil
+}
+
+// conflictLine is how git tells of a conflict, with its kind.
+var conflictLine = regexp.MustCompile(`^CONFLICT \(([^)]*)\): `)
+
+// conflictReason says in the user's words what git said about a path: which
+// side did what.
+func conflictReason(said []string, tip, sealed string) string {
+	var reasons []string
+	for _, line := range said {
+		kind := ""
+		if m := conflictLine.FindStringSubmatch(line); m != nil {
+			kind, line = m[1], line[len(m[0]):]
+		}
+		switch {
+		case kind == "content":
+			line = "both sides changed the same lines"
+		case kind == "add/add":
+			line = "both sides added it"
+		case kind == "modify/delete" && strings.Contains(line, "deleted in "+tip):
+			line = "the repository deleted it and the plan changed it"
+		case kind == "modify/delete":
+			line = "the plan deleted it and the repository changed it"
+		default:
+			line = strings.NewReplacer(tip, "the repository", sealed, "the plan").Replace(line)
+		}
+		reasons = append(reasons, line)
+	}
+	if len(reasons) == 0 {
+		return "both sides changed it"
+	}
+	return strings.Join(reasons, "; ")
 }
 
 // writeAttributes puts the .gitattributes files of commit into the
