@@ -20,9 +20,11 @@ import (
 // a row, archives past their time. It takes only what no live process holds
 // and waits for nobody (DESIGN §12). Commands that change something call it
 // first; a failure to clean is logged and shown by doctor, and stops nothing.
+// A metadata store that cannot be written is an error: nothing that changes
+// anything could be recorded.
 func (e *Engine) Start(ctx context.Context) error {
-	if e.store.ReadOnly() {
-		return nil
+	if err := e.store.Writable(); err != nil {
+		return err
 	}
 	lock, err := fsx.TryLock(filepath.Join(e.set.DataDir, "locks", "sweep.lock"), "sweep")
 	if errors.Is(err, agents.ErrLocked) {

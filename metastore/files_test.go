@@ -124,8 +124,8 @@ func TestOptionsReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if !s.ReadOnly() || f.store.ReadOnly() {
-		t.Errorf("ReadOnly = %v and %v, want true and false", s.ReadOnly(), f.store.ReadOnly())
+	if s.Writable() == nil || f.store.Writable() != nil {
+		t.Errorf("Writable = %v and %v, want an error and none", s.Writable(), f.store.Writable())
 	}
 	err = s.Read(t.Context(), func(tx *metastore.Tx) error { _, err := tx.Plans().Get(p.ID); return err })
 	if err != nil {

@@ -47,7 +47,7 @@ func readWhatCannotBeWritten(ctx context.Context, path string) error {
 		return err
 	}
 	defer s.Close()
-	if !s.ReadOnly() {
+	if s.Writable() == nil {
 		return errors.New("the store says that it may be written")
 	}
 	if err := s.Read(ctx, func(tx *metastore.Tx) error { _, err := tx.Plans().Resolve("kept"); return err }); err != nil {

@@ -49,8 +49,9 @@ type Store struct {
 // Open opens the database at path. It makes the file (mode 0600, its directory
 // 0700) where there is none, and brings an older schema up to date.
 //
-// Where the file or its directory cannot be written, a database that is up to
-// date is opened for reading: Write then says why it cannot.
+// Where the file or its directory cannot be written, or the disk is full, a
+// database that is up to date is opened for reading: Write then says why it
+// cannot.
 //
 // agents.ErrNewerData: a newer version of the program wrote it; not a byte was
 // changed. agents.ErrDamaged: it is no whole database. agents.ErrInvalid: it is
@@ -86,8 +87,20 @@ func open(ctx context.Context, path string, opts Options) (*Store, error) {
 	if s.db, err = openFile(path, how); err != nil {
 		return nil, err
 	}
-	if err := s.db.PingContext(ctx); err != nil {
-		return nil, errors.Join(explain(path, err), s.db.Close())
+	err = explain(path, s.db.PingContext(ctx))
+	if errors.Is(err, agents.ErrNoSpace) && !hasLog(path) {
+		// Without room not even the index of a log can be made: nobody writes.
+		s.refused = err
+		if err := s.db.Close(); err != nil {
+			return nil, err
+		}
+		if s.db, err = openFile(path, frozen); err != nil {
+			return nil, err
+		}
+		err = explain(path, s.db.PingContext(ctx))
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
 }
@@ -138,8 +151,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// ReadOnly reports whether Write is refused.
-func (s *Store) ReadOnly() bool { return s.refused != nil }
+// Writable returns the error that Write is refused with, or nil.
+func (s *Store) Writable() error { return s.refused }
 
 // Check reads the whole database and returns agents.ErrDamaged if anything in
 // it does not fit together.

@@ -152,6 +152,34 @@ func TestB031FullCheckpointStore(t *testing.T) {
 	}
 }
 
+// TestFullDataDirectory fills the file system of the data directory to its last
+// byte: what looks still answers, and what would change something says so.
+func TestFullDataDirectory(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system takes root")
+	}
+	l := newLab(t)
+	mountSmall(t, l.at("data"), 64<<20)
+	l.create("repo")
+	l.agents("plan", "exec", l.plan, "--", "sh", "-ec", "echo v2 >a.txt")
+	before := l.everything()
+	fill, err := os.Create(l.at("data", "ballast"))
+	for block := make([]byte, 4096); err == nil; _, err = fill.Write(block) {
+	}
+	fill.Close()
+	for _, line := range []string{"plan list", "plan status PLAN", "plan checkpoint list PLAN", "plan events PLAN", "doctor"} {
+		l.agents(l.words(line)...)
+	}
+	for _, line := range []string{"plan exec PLAN -- sh -c CHANGE", "plan apply --yes PLAN", "plan rollback --yes PLAN FIRST", "plan cancel --yes --discard PLAN", "plan create -r repo=REPO"} {
+		l.oneError(l.run("", l.words(line)...), "space")
+	}
+	if d := diff(before, l.everything()); d != "" {
+		t.Errorf("something changed:\n%s", d)
+	}
+	must(t, os.Remove(l.at("data", "ballast")))
+	l.agents("plan", "apply", "--yes", l.plan)
+}
+
 // stepWithout fills the disk up to this many bytes and makes a step that needs
 // more.
 func (l *lab) stepWithout(ref *reference, leave int64) {
