@@ -372,9 +372,5 @@ func (b *box) repairPlaceholder(ctx context.Context) error {
 	if exists(filepath.Join(b.rec.User.CommonDir, filepath.FromSlash(b.rec.Branch))) {
 		return nil // the usual case, without asking git
 	}
-	_, err := b.user().Ref(ctx, b.rec.Branch)
-	if !errors.Is(err, agents.ErrNotFound) {
-		return err
-	}
-	return b.swapBranch(ctx, git.RefChange{Ref: b.rec.Branch, New: b.rec.Tip})
+	return b.repairBranch(ctx)
 }

@@ -18,7 +18,7 @@ import (
 // moves the plan's branch there to it.
 func (b *box) sendHome(ctx context.Context, commit string) error {
 	if commit == b.rec.Tip {
-		return nil
+		return b.repairBranch(ctx)
 	}
 	if err := b.copyObjects(ctx, commit, []string{b.rec.Base, b.rec.Start}, b.user()); err != nil {
 		return err
@@ -29,6 +29,23 @@ func (b *box) sendHome(ctx context.Context, commit string) error {
 			"move it back: git update-ref %s %s", b.rec.Branch, b.rec.Tip)
 	}
 	return err
+}
+
+// repairBranch makes the plan's branch again if the user deleted it, also where
+// git has removed its commits since: the sandbox still has them.
+func (b *box) repairBranch(ctx context.Context) error {
+	_, err := b.user().Ref(ctx, b.rec.Branch)
+	if !errors.Is(err, agents.ErrNotFound) {
+		return err
+	}
+	_, err = b.user().Commit(ctx, b.rec.Tip)
+	if errors.Is(err, agents.ErrNotFound) {
+		err = b.copyObjects(ctx, b.rec.Tip, []string{b.rec.Base, b.rec.Start}, b.user())
+	}
+	if err != nil {
+		return err
+	}
+	return b.swapBranch(ctx, git.RefChange{Ref: b.rec.Branch, New: b.rec.Tip})
 }
 
 // unpackBelow is the number of objects from which on a pack stays a pack, as

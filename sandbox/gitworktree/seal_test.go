@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -392,5 +393,33 @@ func compare(t *testing.T, what string, got, want []agents.FileChange) {
 		case got[i] != want[i]:
 			t.Errorf("%s: got %+v, want %+v", what, got[i], want[i])
 		}
+	}
+}
+
+// The user deletes the plan's branch and has git remove what nothing names any
+// more: the next seal brings the result home again, and a call can still run.
+func TestSealAfterBranchAndCommitsArePruned(t *testing.T) {
+	for name, next := range map[string]func(b *bench){
+		"seal":    func(*bench) {},
+		"prepare": func(b *bench) { b.prepare() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			repo := oracle.NewRepo(t)
+			b := created(t, repo)
+			b.plan().Sh("echo 2 >a.txt")
+			first := b.seal()
+			repo.Sh("rm -r .git/worktrees; git update-ref -d refs/heads/" + b.ws.Metadata["branch"] + "; git reflog expire --expire=now --all; git gc -q --prune=now")
+			if out, err := exec.Command("git", "-C", repo.Dir, "cat-file", "-e", first.Ref).CombinedOutput(); err == nil {
+				t.Fatalf("the commit is still there: %s", out)
+			}
+			next(b)
+			again := b.seal()
+			if got := repo.Git("show", again.Ref+":a.txt"); got != "2" {
+				t.Errorf("the result holds %q", got)
+			}
+			if got := repo.Git("rev-parse", b.ws.Metadata["branch"]); got != again.Ref {
+				t.Errorf("the branch is at %s, want %s", got, again.Ref)
+			}
+		})
 	}
 }
