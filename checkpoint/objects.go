@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,7 +43,7 @@ func withSnapshots(ctx context.Context, dir string, fn func(*snapshot.Store) err
 	}
 	batch := git.Repo{GitDir: dir}.OpenBatch(ctx)
 	defer batch.Close()
-	store, err := snapshot.Open(ctx, dir, snapshot.Options{Format: format, Reader: objectReader{batch}})
+	store, err := snapshot.Open(ctx, dir, snapshot.Options{Format: format, Reader: snapshot.GitReader{Batch: batch}})
 	if err != nil {
 		return err
 	}
@@ -61,21 +60,4 @@ func formatOf(dir string) (string, error) {
 		return "sha256", nil
 	}
 	return "sha1", nil
-}
-
-// objectReader reads objects with git.
-type objectReader struct{ batch *git.Batch }
-
-func (r objectReader) StatObjects(ctx context.Context, ids []string) ([]snapshot.ObjectInfo, error) {
-	stats, err := r.batch.StatObjects(ctx, ids)
-	out := make([]snapshot.ObjectInfo, len(stats))
-	for i, s := range stats {
-		out[i] = snapshot.ObjectInfo{Kind: s.Type, Size: s.Size}
-	}
-	return out, err
-}
-
-func (r objectReader) CopyObject(ctx context.Context, id string, w io.Writer) (snapshot.ObjectInfo, error) {
-	s, err := r.batch.CopyObject(ctx, id, w)
-	return snapshot.ObjectInfo{Kind: s.Type, Size: s.Size}, err
 }

@@ -407,11 +407,15 @@ func (e *Engine) applyJournalFile(planID string) string {
 }
 
 func (s *session) writeApplyJournal(j applyJournal) error {
-	data, err := json.Marshal(j)
+	return publishJSON(s.e.applyJournalFile(s.plan.ID), j)
+}
+
+// publishJSON writes a note durably, in a folder that is made on demand.
+func publishJSON(file string, v any) error {
+	data, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	file := s.e.applyJournalFile(s.plan.ID)
 	if err := fsx.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}

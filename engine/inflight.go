@@ -35,14 +35,7 @@ func (s *session) inflightFile() string {
 
 // begin notes what to put back.
 func (s *session) begin(in inflight) error {
-	data, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
-	if err := fsx.MkdirAll(filepath.Dir(s.inflightFile()), 0o700); err != nil {
-		return err
-	}
-	return fsx.Publish(s.inflightFile(), data, 0o600)
+	return publishJSON(s.inflightFile(), in)
 }
 
 // done says that nothing needs putting back any more.

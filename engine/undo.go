@@ -67,15 +67,7 @@ func (e *Engine) undoJournalFile(planID string) string {
 }
 
 func (s *session) writeUndoJournal(j undoJournal) error {
-	data, err := json.Marshal(j)
-	if err != nil {
-		return err
-	}
-	file := s.e.undoJournalFile(s.plan.ID)
-	if err := fsx.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	return fsx.Publish(file, data, 0o600)
+	return publishJSON(s.e.undoJournalFile(s.plan.ID), j)
 }
 
 func (s *session) dropUndoJournal() error { return fsx.Remove(s.e.undoJournalFile(s.plan.ID)) }

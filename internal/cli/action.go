@@ -72,11 +72,7 @@ func newActionList(a *app) *cobra.Command {
 		Example: "  agents action list",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				list, err := s.engine.Actions(ctx)
 				if err != nil {
 					return view.Document{}, err
@@ -96,11 +92,7 @@ func newActionShow(a *app) *cobra.Command {
 		Args:              a.exactly("ACTION"),
 		ValidArgsFunction: inOrder(a.actions()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				action, err := s.engine.Action(ctx, args[0])
 				if err != nil {
 					return view.Document{}, err

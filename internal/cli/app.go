@@ -80,6 +80,17 @@ func (a *app) do(cmd *cobra.Command, work func(ctx context.Context) (view.Docume
 	return nil
 }
 
+// with is do for work that needs the session and nothing before it.
+func (a *app) with(cmd *cobra.Command, m mode, work func(ctx context.Context, s *session) (view.Document, error)) error {
+	return a.do(cmd, func(ctx context.Context) (view.Document, error) {
+		s, err := a.open(ctx, m)
+		if err != nil {
+			return view.Document{}, err
+		}
+		return work(ctx, s)
+	})
+}
+
 // emit prints the outcome and sets the exit code.
 func (a *app) emit(ctx context.Context, doc view.Document, err error) {
 	if err != nil {

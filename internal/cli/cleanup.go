@@ -64,11 +64,7 @@ func newCleanupStatus(a *app) *cobra.Command {
 		Example: "  agents cleanup status --format json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				res, err := s.engine.CleanupStatus(ctx)
 				if err != nil {
 					return view.Document{}, err
@@ -87,11 +83,7 @@ func newCleanupArchive(a *app) *cobra.Command {
 		Example: "  agents cleanup archive list",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				archives, err := s.engine.Archives(ctx)
 				if err != nil {
 					return view.Document{}, err
@@ -108,11 +100,7 @@ func newCleanupArchive(a *app) *cobra.Command {
 		Args:              a.exactly("ARCHIVE"),
 		ValidArgsFunction: inOrder(a.archives()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, changing)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, changing, func(ctx context.Context, s *session) (view.Document, error) {
 				stop := a.beat("restoring")
 				p, err := s.engine.RestoreArchive(ctx, args[0])
 				stop()

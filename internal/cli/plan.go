@@ -26,11 +26,7 @@ func (a *app) lookAt(use, short, long, example string, look func(ctx context.Con
 		Args:              a.exactly("PLAN"),
 		ValidArgsFunction: inOrder(a.plans()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				return look(ctx, s, args[0])
 			})
 		},

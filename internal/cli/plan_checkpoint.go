@@ -43,11 +43,7 @@ func newCheckpointCreate(a *app) *cobra.Command {
 		ValidArgsFunction: inOrder(a.plans()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Plan = args[0]
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, changing)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, changing, func(ctx context.Context, s *session) (view.Document, error) {
 				stop := a.beat("recording")
 				c, err := s.engine.CreateCheckpoint(ctx, req)
 				stop()
@@ -73,11 +69,7 @@ func newCheckpointShow(a *app) *cobra.Command {
 		Args:              a.exactly("PLAN", "CHECKPOINT"),
 		ValidArgsFunction: inOrder(a.plans(), a.checkpoints()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				c, err := s.engine.Checkpoint(ctx, args[0], args[1])
 				if err != nil {
 					return view.Document{}, err

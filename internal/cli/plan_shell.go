@@ -22,11 +22,7 @@ checkpoint before and after.`,
 		Args:              a.exactly("PLAN"),
 		ValidArgsFunction: inOrder(a.plans()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, changing)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, changing, func(ctx context.Context, s *session) (view.Document, error) {
 				live, stop := a.live("opening a shell")
 				inv, err := s.engine.Exec(ctx, engine.CommandRequest{
 					Plan: args[0], Resources: resources, Argv: []string{shell()}, OnFailure: agents.FailKeep, Stdio: live,

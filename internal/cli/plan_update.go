@@ -19,11 +19,7 @@ way. Conflicts are listed and leave the sandbox as it was.`,
 		Args:              a.exactly("PLAN"),
 		ValidArgsFunction: inOrder(a.plans()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, changing)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, changing, func(ctx context.Context, s *session) (view.Document, error) {
 				stop := a.beat("updating")
 				res, err := s.engine.Update(ctx, args[0], resource)
 				stop()

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/view"
 )
 
@@ -25,11 +24,7 @@ func newProjectCreate(a *app) *cobra.Command {
 		Example: "  agents project create shop",
 		Args:    a.exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, changing)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, changing, func(ctx context.Context, s *session) (view.Document, error) {
 				p, err := s.engine.CreateProject(ctx, args[0])
 				if err != nil {
 					return view.Document{}, err
@@ -48,11 +43,7 @@ func newProjectList(a *app) *cobra.Command {
 		Example: "  agents project list",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				list, err := s.engine.Projects(ctx)
 				if err != nil {
 					return view.Document{}, err
@@ -72,11 +63,7 @@ func newProjectShow(a *app) *cobra.Command {
 		Args:              a.exactly("PROJECT"),
 		ValidArgsFunction: inOrder(a.projects()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				p, err := s.engine.Project(ctx, args[0])
 				if err != nil {
 					return view.Document{}, err
@@ -128,17 +115,12 @@ func newProjectLink(a *app, use, short, done string) *cobra.Command {
 		Args:              a.exactly("PROJECT", "RESOURCE"),
 		ValidArgsFunction: inOrder(a.projects(), a.resources()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, changing)
-				if err != nil {
-					return view.Document{}, err
+			return a.with(cmd, changing, func(ctx context.Context, s *session) (view.Document, error) {
+				change := s.engine.LinkResource
+				if use == "unlink-resource" {
+					change = s.engine.UnlinkResource
 				}
-				var p agents.Project
-				if use == "link-resource" {
-					p, err = s.engine.LinkResource(ctx, args[0], args[1])
-				} else {
-					p, err = s.engine.UnlinkResource(ctx, args[0], args[1])
-				}
+				p, err := change(ctx, args[0], args[1])
 				if err != nil {
 					return view.Document{}, err
 				}

@@ -22,11 +22,7 @@ func newResourceList(a *app) *cobra.Command {
 		Example: "  agents resource list --format json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				list, err := s.engine.Resources(ctx)
 				if err != nil {
 					return view.Document{}, err
@@ -46,11 +42,7 @@ func newResourceShow(a *app) *cobra.Command {
 		Args:              a.exactly("RESOURCE"),
 		ValidArgsFunction: inOrder(a.resources()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				r, err := s.engine.Resource(ctx, args[0])
 				if err != nil {
 					return view.Document{}, err
@@ -71,11 +63,7 @@ links or that an unfinished plan uses is refused.`,
 		Args:              a.exactly("RESOURCE"),
 		ValidArgsFunction: inOrder(a.resources()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, changing)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, changing, func(ctx context.Context, s *session) (view.Document, error) {
 				r, err := s.engine.RemoveResource(ctx, args[0])
 				if err != nil {
 					return view.Document{}, err

@@ -27,11 +27,7 @@ func newToolList(a *app) *cobra.Command {
 		Example: "  agents tool list",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.do(cmd, func(ctx context.Context) (view.Document, error) {
-				s, err := a.open(ctx, reading)
-				if err != nil {
-					return view.Document{}, err
-				}
+			return a.with(cmd, reading, func(ctx context.Context, s *session) (view.Document, error) {
 				return view.Tools(s.tools.Specs()), nil
 			})
 		},

@@ -19,23 +19,6 @@ import (
 	"github.com/cleveragents/agents/internal/snapshot"
 )
 
-// gitReader reads the objects of a repository through git.
-type gitReader struct{ batch *git.Batch }
-
-func (r gitReader) StatObjects(ctx context.Context, ids []string) ([]snapshot.ObjectInfo, error) {
-	stats, err := r.batch.StatObjects(ctx, ids)
-	out := make([]snapshot.ObjectInfo, len(stats))
-	for i, s := range stats {
-		out[i] = snapshot.ObjectInfo{Kind: s.Type, Size: s.Size}
-	}
-	return out, err
-}
-
-func (r gitReader) CopyObject(ctx context.Context, id string, w io.Writer) (snapshot.ObjectInfo, error) {
-	s, err := r.batch.CopyObject(ctx, id, w)
-	return snapshot.ObjectInfo{Kind: s.Type, Size: s.Size}, err
-}
-
 // fakeReader has objects in memory.
 type fakeReader map[string]string
 
@@ -93,7 +76,7 @@ func TestSeededContentStaysInTheAlternate(t *testing.T) {
 	runGit(t, l.dir, "hash-object", "-w", "loose")
 	batch := git.Repo{GitDir: filepath.Join(l.dir, ".git")}.OpenBatch(t.Context())
 	t.Cleanup(batch.Close)
-	opts := snapshot.Options{Alternates: []string{filepath.Join(l.dir, ".git", "objects")}, Reader: gitReader{batch}}
+	opts := snapshot.Options{Alternates: []string{filepath.Join(l.dir, ".git", "objects")}, Reader: snapshot.GitReader{Batch: batch}}
 	l.open(opts)
 	l.seedFrom(l.dir)
 	first := l.capture()

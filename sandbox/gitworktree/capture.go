@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,7 +33,7 @@ func (b *box) recorder(ctx context.Context, objects string) (*recorder, error) {
 	}
 	reader := b.user().OpenBatch(context.WithoutCancel(ctx))
 	store, err := snapshot.Open(ctx, objects, snapshot.Options{
-		Format: b.rec.User.Format, Alternates: []string{b.rec.User.Objects}, Reader: objectReader{reader}})
+		Format: b.rec.User.Format, Alternates: []string{b.rec.User.Objects}, Reader: snapshot.GitReader{Batch: reader}})
 	if err != nil {
 		reader.Close()
 		return nil, fmt.Errorf("open states of sandbox %s: %w", b.ws.SandboxID, err)
@@ -61,23 +60,6 @@ func (b *box) recorder(ctx context.Context, objects string) (*recorder, error) {
 		return nil, err
 	}
 	return r, nil
-}
-
-// objectReader lets snapshot read the user's objects through git.
-type objectReader struct{ batch *git.Batch }
-
-func (r objectReader) StatObjects(ctx context.Context, ids []string) ([]snapshot.ObjectInfo, error) {
-	stats, err := r.batch.StatObjects(ctx, ids)
-	out := make([]snapshot.ObjectInfo, len(stats))
-	for i, s := range stats {
-		out[i] = snapshot.ObjectInfo{Kind: s.Type, Size: s.Size}
-	}
-	return out, err
-}
-
-func (r objectReader) CopyObject(ctx context.Context, id string, w io.Writer) (snapshot.ObjectInfo, error) {
-	s, err := r.batch.CopyObject(ctx, id, w)
-	return snapshot.ObjectInfo{Kind: s.Type, Size: s.Size}, err
 }
 
 // ignoredNow lists the paths that the repository's rules ignore, whole
