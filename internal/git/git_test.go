@@ -128,9 +128,14 @@ func TestCallsEnd(t *testing.T) {
 			t.Errorf("error %v, want canceled", err)
 		}
 		pid, _ := os.ReadFile(pids)
-		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
-		if err == nil && !strings.Contains(string(stat), ") Z ") {
-			t.Errorf("a child of git lives on: %s", stat)
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+			if err != nil || strings.Contains(string(stat), ") Z ") {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("a child of git lives on: %s", stat)
+			}
 		}
 	})
 }

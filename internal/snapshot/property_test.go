@@ -65,6 +65,9 @@ func (a *actor) step() {
 	}
 	perms := []os.FileMode{0o644, 0o755, 0o600, 0o444, 0o400, 0o700, 0o666, os.ModeSetuid | 0o755, 0o100, 0}
 	perm := perms[a.draw("perm", len(perms))]
+	if os.Geteuid() != 0 {
+		perm |= 0o400 // what its owner may not read is refused, as it must be
+	}
 	switch a.draw("op", 12) {
 	case 0, 1, 2:
 		content := fmt.Sprint(rapid.IntRange(0, 50).Draw(a.t, "content"))
@@ -93,7 +96,7 @@ func (a *actor) step() {
 		_ = os.Rename(a.touch(file), a.touch(name))
 	case 10:
 		if dir != "" {
-			_ = os.Chmod(a.touch(dir), perm|0o500)
+			_ = os.Chmod(a.touch(dir), perm|0o700)
 			_ = os.Rename(a.touch(dir), a.touch(name))
 		}
 	case 11:
