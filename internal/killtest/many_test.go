@@ -1,11 +1,11 @@
-//go:build linux && failpoint && killmany
+//go:build linux && failpoint
 
 package killtest_test
 
 import "testing"
 
 // many is how many failpoints of each command are taken, at most.
-const many = 8
+const many = 6
 
 // TestKillMany kills every command at many of its failpoints.
 func TestKillMany(t *testing.T) { killAll(t, many) }
