@@ -57,6 +57,5 @@ func run(o options, sizes string) error {
 			return fmt.Errorf("%d files: %w", files, err)
 		}
 	}
-	fmt.Print(t.String())
 	return nil
 }

@@ -49,7 +49,7 @@ func (b *bench) measure(t *table) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range []func(*table, string, time.Duration) error{b.knownPath, b.shell, b.store} {
+	for _, f := range []func(*table, string, time.Duration) error{b.memory, b.knownPath, b.shell, b.store} {
 		if err := f(t, wt, shadow); err != nil {
 			return err
 		}
@@ -74,23 +74,19 @@ func (b *bench) creation(t *table, trash *[]string) (shadow time.Duration, wt st
 		return 0, "", err
 	}
 	defer func() { _ = command(b.tree, nil, "git", "worktree", "prune") }()
-	var rss int64
 	ours, err := median(b.runs, func() (time.Duration, error) {
 		n++
 		plan := fmt.Sprintf("create-%d", n)
 		if err := b.agents("plan", "create", "--name", plan, "-r", b.tree); err != nil {
 			return 0, err
 		}
-		started := time.Now()
-		used, err := b.agentsMemory("tool", "run", plan, "file-info", "--input", `{"path":"."}`)
-		rss = max(rss, used)
-		return time.Since(started), err
+		return b.time(b.tree, b.program, "tool", "run", plan, "file-info", "--input", `{"path":"."}`)
 	})
 	if err != nil {
 		return 0, "", err
 	}
 	t.against(b.files, "sandbox creation, first access (git worktree add)", ours, peer, 1)
-	t.amount(b.files, "peak memory of creation and first checkpoint", float64(rss)/1024, 150, "MB")
+	settle()
 	shadow, err = median(b.runs, func() (time.Duration, error) {
 		if err := b.touch(wt); err != nil {
 			return 0, err
@@ -98,6 +94,28 @@ func (b *bench) creation(t *table, trash *[]string) (shadow time.Duration, wt st
 		return b.shadowCommit(wt)
 	})
 	return shadow, wt, err
+}
+
+// settle waits until the disk has what was written so far, which would slow
+// down whatever is timed next.
+func settle() { _ = exec.Command("sync").Run() }
+
+// memory takes the peak of a call with two checkpoints, both with a full scan.
+func (b *bench) memory(t *table, _ string, _ time.Duration) error {
+	plan := fmt.Sprintf("memory-%d", os.Getpid())
+	if err := b.agents("plan", "create", "--name", plan, "-r", b.tree); err != nil {
+		return err
+	}
+	if err := b.agents("plan", "exec", plan, "--", "true"); err != nil {
+		return err
+	}
+	used, err := b.agentsMemory("plan", "exec", plan, "--", "sh", "-c", "echo x >> "+filePath(b.files/3))
+	if err != nil {
+		return err
+	}
+	settle()
+	t.amount(b.files, "peak memory of checkpoints after a shell command", float64(used)/1024, 150, "MB")
+	return nil
 }
 
 // touch changes one file of a tree.
@@ -139,42 +157,56 @@ func (b *bench) shell(t *table, _ string, shadow time.Duration) error {
 	return nil
 }
 
-// perStep returns the time that one more step of a plan costs.
+// perStep returns the time that one more step of a plan costs: the moments at
+// which the steps of one long execution were done, ten apart, divided by ten.
 func (b *bench) perStep(tool string, with func(i int) string) (time.Duration, error) {
-	const few, many = 2, 12
-	n := 0
-	time1 := func(steps int) (time.Duration, error) {
-		n++
-		name := fmt.Sprintf("bench/%s-%d-%d", strings.TrimPrefix(tool, "builtin/"), steps, n)
-		var y strings.Builder
-		fmt.Fprintf(&y, "name: %s\nsteps:\n", name)
-		for i := range steps {
-			fmt.Fprintf(&y, "  - {tool: %s, with: %s}\n", tool, with(i))
-		}
-		file := filepath.Join(b.data, "action.yaml")
-		if err := os.WriteFile(file, []byte(y.String()), 0o600); err != nil {
-			return 0, err
-		}
-		plan := fmt.Sprintf("%s-%d", filepath.Base(name), os.Getpid())
-		for _, args := range [][]string{
-			{"action", "create", "--config", file}, {"project", "create", "p-" + plan},
-			{"project", "link-resource", "p-" + plan, filepath.Base(b.tree)},
-			{"plan", "use", name, "p-" + plan, "--name", plan},
-			{"tool", "run", plan, "file-info", "--input", `{"path":"."}`},
-		} {
-			if err := b.agents(args...); err != nil {
-				return 0, err
-			}
-		}
-		return b.time(b.tree, b.program, "plan", "execute", plan)
+	const first, apart = 2, 10
+	name := strings.TrimPrefix(tool, "builtin/") + fmt.Sprintf("-%d", os.Getpid())
+	var y strings.Builder
+	fmt.Fprintf(&y, "name: bench/%s\nsteps:\n", name)
+	for i := range first + apart*b.runs {
+		fmt.Fprintf(&y, "  - {tool: %s, with: %s}\n", tool, with(i))
 	}
-	return median(b.runs, func() (time.Duration, error) {
-		short, err := time1(few)
-		if err != nil {
+	file := filepath.Join(b.data, "action.yaml")
+	if err := os.WriteFile(file, []byte(y.String()), 0o600); err != nil {
+		return 0, err
+	}
+	for _, args := range [][]string{
+		{"action", "create", "--config", file}, {"project", "create", "p-" + name},
+		{"project", "link-resource", "p-" + name, filepath.Base(b.tree)},
+		{"plan", "use", "bench/" + name, "p-" + name, "--name", name}, {"plan", "exec", name, "--", "true"},
+	} {
+		if err := b.agents(args...); err != nil {
 			return 0, err
 		}
-		long, err := time1(many)
-		return (long - short) / (many - few), err
+	}
+	settle()
+	if err := b.agents("plan", "execute", name); err != nil {
+		return 0, err
+	}
+	var doc struct {
+		Events []struct {
+			Kind      string
+			CreatedAt time.Time `json:"created_at"`
+		}
+	}
+	if err := b.query(&doc, "plan", "events", name); err != nil {
+		return 0, err
+	}
+	var done []time.Time
+	for _, e := range doc.Events {
+		if e.Kind == "tool.done" {
+			done = append(done, e.CreatedAt)
+		}
+	}
+	if len(done) != 1+first+apart*b.runs {
+		return 0, fmt.Errorf("%d calls are done, want %d", len(done), 1+first+apart*b.runs)
+	}
+	done = done[1:] // the call that made the sandbox
+	at := first - 1
+	return median(b.runs, func() (time.Duration, error) {
+		at += apart
+		return done[at].Sub(done[at-apart]) / apart, nil
 	})
 }
 

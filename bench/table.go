@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -19,32 +18,33 @@ type row struct {
 	bound float64
 }
 
-type table struct{ rows []row }
+// table prints its rows as they come: a long run that is stopped has shown
+// what it found.
+type table struct{ begun bool }
 
-// against adds a row for a time against a peer's time.
+// against prints a row for a time against a peer's time.
 func (t *table) against(files int, what string, ours, peer time.Duration, bound float64) {
-	t.rows = append(t.rows, row{files, what, ms(ours), ms(peer), float64(ours) / float64(peer), bound})
+	t.print(row{files, what, ms(ours), ms(peer), float64(ours) / float64(peer), bound})
 }
 
-// amount adds a row for a size against an allowance.
+// amount prints a row for a size against an allowance.
 func (t *table) amount(files int, what string, got, allowed float64, unit string) {
-	t.rows = append(t.rows, row{files, what, fmt.Sprintf("%.1f %s", got, unit), fmt.Sprintf("≤ %.1f %s", allowed, unit), got / allowed, 1})
+	t.print(row{files, what, fmt.Sprintf("%.1f %s", got, unit), fmt.Sprintf("≤ %.1f %s", allowed, unit), got / allowed, 1})
 }
 
-func (t *table) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-7s  %-58s  %12s  %12s  %6s  %6s\n", "FILES", "WHAT (peer)", "AGENTS", "PEER", "RATIO", "BOUND")
-	for _, r := range t.rows {
-		mark, bound := "", "-"
-		if r.bound > 0 {
-			bound = fmt.Sprintf("%.2f", r.bound)
-			if r.ratio > r.bound {
-				mark = "  over"
-			}
-		}
-		fmt.Fprintf(&b, "%-7d  %-58s  %12s  %12s  %6.2f  %6s%s\n", r.files, r.what, r.ours, r.peer, r.ratio, bound, mark)
+func (t *table) print(r row) {
+	if !t.begun {
+		fmt.Printf("%-7s  %-62s  %12s  %12s  %6s  %6s\n", "FILES", "WHAT (peer)", "AGENTS", "PEER", "RATIO", "BOUND")
+		t.begun = true
 	}
-	return b.String()
+	mark, bound := "", "-"
+	if r.bound > 0 {
+		bound = fmt.Sprintf("%.2f", r.bound)
+		if r.ratio > r.bound {
+			mark = "  over"
+		}
+	}
+	fmt.Printf("%-7d  %-62s  %12s  %12s  %6.2f  %6s%s\n", r.files, r.what, r.ours, r.peer, r.ratio, bound, mark)
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000) }

@@ -30,6 +30,7 @@ func (s *Store) Delete(ctx context.Context, planID string, ids []string, keep ma
 	if err := valid("plan", planID); err != nil {
 		return 0, err
 	}
+	defer func() { s.grown(planID, -freed) }()
 	for _, id := range ids {
 		if err := valid("checkpoint", id); err != nil {
 			return 0, err
@@ -183,6 +184,7 @@ func (s *Store) RemovePlan(ctx context.Context, planID string) (freed int64, err
 	if err := valid("plan", planID); err != nil {
 		return 0, err
 	}
+	defer s.unmeasured(planID)
 	err = s.locked(ctx, planID, func() error {
 		if s.foreignStage(planID) {
 			return fmt.Errorf("a checkpoint is being made: %w", agents.ErrLocked)
@@ -222,6 +224,7 @@ func (s *Store) moveAll(ctx context.Context, planID, what string, move func(dir 
 	if err := valid("plan", planID); err != nil {
 		return err
 	}
+	defer s.unmeasured(planID)
 	err := s.locked(ctx, planID, func() error {
 		if s.foreignStage(planID) {
 			return fmt.Errorf("a checkpoint is being made: %w", agents.ErrLocked)

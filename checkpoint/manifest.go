@@ -33,6 +33,14 @@ type Manifest struct {
 	Parts        []Part            // one a sandbox
 }
 
+// added is how many bytes the captures added to the store.
+func (m Manifest) added() (sum int64) {
+	for _, p := range m.Parts {
+		sum += p.SizeBytes
+	}
+	return sum
+}
+
 // Part is what a checkpoint has of one sandbox.
 type Part struct {
 	SandboxID  string

@@ -41,9 +41,9 @@ func withSnapshots(ctx context.Context, dir string, fn func(*snapshot.Store) err
 	if err != nil {
 		return err
 	}
-	batch := git.Repo{GitDir: dir}.OpenBatch(ctx)
-	defer batch.Close()
-	store, err := snapshot.Open(ctx, dir, snapshot.Options{Format: format, Reader: snapshot.GitReader{Batch: batch}})
+	reader := snapshot.NewGitReader(git.Repo{GitDir: dir})
+	defer reader.Close()
+	store, err := snapshot.Open(ctx, dir, snapshot.Options{Format: format, Reader: reader})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"time"
 
 	"github.com/cleveragents/agents/internal/fsx"
 )
@@ -35,15 +36,14 @@ func (s *Store) Check(planID string, q Quota) (Verdict, error) {
 		return Verdict{}, err
 	}
 	var v Verdict
-	var err error
-	if v.PlanBytes, err = s.Usage(planID); err != nil {
+	m, err := s.measure(planID, q.Total > 0)
+	if err != nil {
 		return Verdict{}, err
 	}
+	v.PlanBytes = m.own
 	v.limit(v.PlanBytes, q.PerPlan, "the checkpoints of this plan")
 	if q.Total > 0 {
-		if v.TotalBytes, err = s.TotalUsage(); err != nil {
-			return Verdict{}, err
-		}
+		v.TotalBytes = m.own + m.others
 		v.limit(v.TotalBytes, q.Total, "the checkpoints of all plans")
 	}
 	if q.MinFreePercent > 0 {
@@ -113,6 +113,63 @@ func (s *Store) TotalUsage() (int64, error) {
 		return 0, fmt.Errorf("measure checkpoints: %w", err)
 	}
 	return n, nil
+}
+
+// measure is what a plan and all others use: measured by a walk, and from then
+// on kept by what this Store adds and frees.
+type measure struct {
+	own, others int64
+	withOthers  bool
+	at          time.Time
+}
+
+// remeasure is for how long a measure is believed: other processes write, too.
+const remeasure = time.Minute
+
+// measure returns what a plan uses, and on demand what all others do.
+func (s *Store) measure(planID string, withOthers bool) (measure, error) {
+	s.mu.Lock()
+	known := s.measures[planID]
+	if known != nil && time.Since(known.at) < remeasure && (known.withOthers || !withOthers) {
+		defer s.mu.Unlock()
+		return *known, nil
+	}
+	s.mu.Unlock()
+	m := measure{withOthers: withOthers, at: time.Now()}
+	var err error
+	if m.own, err = s.Usage(planID); err != nil {
+		return m, err
+	}
+	if withOthers {
+		total, err := s.TotalUsage()
+		if err != nil {
+			return m, err
+		}
+		m.others = max(0, total-m.own)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.measures == nil {
+		s.measures = map[string]*measure{}
+	}
+	s.measures[planID] = &m
+	return m, nil
+}
+
+// grown notes that a plan uses so many bytes more, or less.
+func (s *Store) grown(planID string, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.measures[planID]; m != nil {
+		m.own = max(0, m.own+bytes)
+	}
+}
+
+// unmeasured forgets what a plan uses.
+func (s *Store) unmeasured(planID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.measures, planID)
 }
 
 // treeSize sums the sizes of the files below dir. What goes while it looks is

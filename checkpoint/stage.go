@@ -131,6 +131,7 @@ func (st *Stage) publish(ctx context.Context, m Manifest) error {
 	if err := fsx.SyncDir(filepath.Dir(to)); err != nil {
 		return errors.Join(err, fsx.Rename(to, st.dir)) // what is not durable does not count
 	}
+	st.store.grown(st.plan, int64(len(data))+m.added())
 	return nil
 }
 

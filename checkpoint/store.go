@@ -51,8 +51,9 @@ type Store struct {
 
 	inProcess [lockCount]sync.Mutex // in front of the lock files, so that goroutines do not poll
 
-	mu     sync.Mutex
-	stages map[string]bool // lock files of the stages that this Store holds
+	mu       sync.Mutex
+	stages   map[string]bool     // lock files of the stages that this Store holds
+	measures map[string]*measure // by plan
 }
 
 // ObjectStore checks and prunes the object stores of sandboxes.

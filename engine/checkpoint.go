@@ -65,6 +65,25 @@ func (s *session) capture(ctx context.Context, label string) (*cut, error) {
 	return c, nil
 }
 
+// untouched is the present state if this session recorded it and nothing was
+// written since, so that nobody need look; else nil.
+func (s *session) untouched() *cut {
+	if !s.e.checkpointsOn() {
+		return nil
+	}
+	c := &cut{}
+	for _, b := range s.boxes {
+		if !b.Capabilities().Rollback {
+			continue
+		}
+		if b.stale || len(b.touched) > 0 || b.ref == "" {
+			return nil
+		}
+		c.parts = append(c.parts, checkpoint.Part{SandboxID: b.Record().ID, ResourceID: b.Record().ResourceID, Ref: b.ref})
+	}
+	return c
+}
+
 func (s *session) captureBox(ctx context.Context, b *box, stage *checkpoint.Stage, label string) (checkpoint.Part, error) {
 	rec := b.Record()
 	dir, err := stage.Dir(rec.ID)
@@ -100,6 +119,12 @@ type mark struct {
 // state. Where nothing changed since the row that the plan stands on, and the
 // mark does not ask for a row of its own, that row is the answer.
 func (s *session) checkpoint(ctx context.Context, m mark) (string, *cut, error) {
+	if known := s.untouched(); known != nil && !m.always {
+		id, err := s.sameState(ctx, known, m.trigger)
+		if id != "" || err != nil {
+			return id, known, err
+		}
+	}
 	c, err := s.capture(ctx, m.meta.Reason)
 	if c == nil || err != nil {
 		return "", nil, err
@@ -126,7 +151,11 @@ func (s *session) publish(ctx context.Context, c *cut, m mark) (string, error) {
 		return "", err
 	}
 	c.id = cp.ID
-	err := s.e.store.Write(ctx, func(tx *metastore.Tx) error {
+	write := s.e.store.Write
+	if m.trigger != "" {
+		write = s.e.store.WriteLazily // part of a call or an execution, whose end is durable
+	}
+	err := write(ctx, func(tx *metastore.Tx) error {
 		if err := tx.Checkpoints().Insert(&cp); err != nil {
 			return err
 		}
@@ -165,7 +194,7 @@ func (s *session) row(c *cut, m mark) agents.Checkpoint {
 // sameState returns the row that the plan stands on if it holds exactly this
 // cut, and notes there that the trigger fired.
 func (s *session) sameState(ctx context.Context, c *cut, trigger agents.Trigger) (id string, err error) {
-	err = s.e.store.Write(ctx, func(tx *metastore.Tx) error {
+	err = s.e.store.WriteLazily(ctx, func(tx *metastore.Tx) error {
 		active, err := tx.Checkpoints().Active(s.plan.ID)
 		if errors.Is(err, agents.ErrNotFound) {
 			return nil
@@ -201,6 +230,10 @@ func (s *session) triggered(ctx context.Context, m mark) (string, *cut, error) {
 	return "", c, err
 }
 
+// collectEach is after how many checkpoints pruning looks for objects that no
+// state needs: it takes a walk over all states.
+const collectEach = 25
+
 // prune keeps the plan within its number of checkpoints.
 func (s *session) prune(ctx context.Context) error {
 	rows, err := s.rows(ctx)
@@ -215,8 +248,30 @@ func (s *session) prune(ctx context.Context) error {
 		s.say("plan %s keeps %d checkpoints more than max-per-plan %d: the first, the newest and those in use always stay",
 			s.plan.ID, over, s.e.set.Retention.MaxCheckpoints)
 	}
-	_, err = s.deleteRows(ctx, remove)
+	if len(remove) == 0 {
+		return nil
+	}
+	if rows[len(rows)-1].Seq%collectEach == 0 {
+		_, err = s.deleteRows(ctx, remove)
+		return err
+	}
+	if err := s.e.store.WriteLazily(ctx, forget(remove)); err != nil {
+		return err
+	}
+	_, err = s.e.payloads.Delete(ctx, s.plan.ID, remove, nil)
 	return err
+}
+
+// forget deletes the rows of checkpoints.
+func forget(ids []string) func(tx *metastore.Tx) error {
+	return func(tx *metastore.Tx) error {
+		for _, id := range ids {
+			if err := tx.Checkpoints().Delete(id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // deleteRows deletes checkpoints, record first, and frees what no other state
@@ -225,14 +280,7 @@ func (s *session) deleteRows(ctx context.Context, ids []string) (freed int64, er
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	err = s.e.store.Write(ctx, func(tx *metastore.Tx) error {
-		for _, id := range ids {
-			if err := tx.Checkpoints().Delete(id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err = s.e.store.Write(ctx, forget(ids))
 	if err != nil || s.e.payloads == nil {
 		return 0, err
 	}

@@ -260,7 +260,7 @@ func (s *session) say(format string, args ...any) {
 // event appends to the plan's log. The log explains; a failure to write it is
 // logged and stops nothing.
 func (s *session) event(ctx context.Context, kind, message string, data map[string]string) {
-	err := s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error {
+	err := s.e.store.WriteLazily(context.WithoutCancel(ctx), func(tx *metastore.Tx) error {
 		return tx.Events().Append(&agents.Event{PlanID: s.plan.ID, Kind: kind, Message: message, Data: data})
 	})
 	if err != nil {
@@ -268,7 +268,9 @@ func (s *session) event(ctx context.Context, kind, message string, data map[stri
 	}
 }
 
-// move puts the plan into a phase and state and stores that.
+// move puts the plan into a phase and state and stores that. That a plan is
+// processing, or not any more, may be lost in a power cut: the plan's next
+// command finds out.
 func (s *session) move(ctx context.Context, phase agents.Phase, state agents.PlanState, because *agents.PlanError) error {
 	p := s.plan
 	if err := p.Move(phase, state); err != nil {
@@ -278,7 +280,11 @@ func (s *session) move(ctx context.Context, phase agents.Phase, state agents.Pla
 	if state != agents.PlanApplied {
 		p.AppliedAt = time.Time{}
 	}
-	err := s.e.store.Write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error { return tx.Plans().Update(&p) })
+	write := s.e.store.Write
+	if state == agents.PlanProcessing || state == agents.PlanQueued && s.plan.State == agents.PlanProcessing {
+		write = s.e.store.WriteLazily
+	}
+	err := write(context.WithoutCancel(ctx), func(tx *metastore.Tx) error { return tx.Plans().Update(&p) })
 	if err != nil {
 		return err
 	}

@@ -325,7 +325,7 @@ func (s *session) write(ctx context.Context, c call, b *box, inv agents.Invocati
 	if err := s.begin(note); err != nil {
 		return s.failedEarly(ctx, c, inv, err)
 	}
-	if err := s.e.store.Write(ctx, func(tx *metastore.Tx) error { return tx.Invocations().Insert(&inv) }); err != nil {
+	if err := s.e.store.WriteLazily(ctx, func(tx *metastore.Tx) error { return tx.Invocations().Insert(&inv) }); err != nil {
 		return inv, errors.Join(err, s.done())
 	}
 	res, callErr := s.invoke(ctx, c, b)

@@ -39,6 +39,8 @@ const (
 	beginRead  = "BEGIN"
 	beginWrite = "BEGIN IMMEDIATE" // a later upgrade of the lock could fail at once
 	commit     = "COMMIT"
+	durable    = "PRAGMA synchronous=FULL"   // a commit waits for the disk
+	lazy       = "PRAGMA synchronous=NORMAL" // it does not: in write-ahead mode the order stays
 	rollback   = "ROLLBACK"
 )
 

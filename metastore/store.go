@@ -183,6 +183,17 @@ func (s *Store) Read(ctx context.Context, fn func(tx *Tx) error) error {
 // writers. A Write inside a Write of the same Store waits for itself: do not
 // nest.
 func (s *Store) Write(ctx context.Context, fn func(tx *Tx) error) error {
+	return s.write(ctx, durable, fn)
+}
+
+// WriteLazily is Write for what may be lost in a power cut, with nothing that
+// was written before it and all that was written after: the next Write makes it
+// durable. It waits for no disk. A process that is killed loses nothing.
+func (s *Store) WriteLazily(ctx context.Context, fn func(tx *Tx) error) error {
+	return s.write(ctx, lazy, fn)
+}
+
+func (s *Store) write(ctx context.Context, how string, fn func(tx *Tx) error) error {
 	if s.refused != nil {
 		return s.refused
 	}
@@ -192,7 +203,7 @@ func (s *Store) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	conn, err := s.begin(ctx, beginWrite)
+	conn, err := s.begin(ctx, how, beginWrite)
 	if err != nil {
 		return fmt.Errorf("begin writing: %w", err)
 	}
@@ -213,17 +224,19 @@ func (s *Store) run(ctx context.Context, conn *sql.Conn, write bool, fn func(tx 
 }
 
 // begin takes a connection and starts a transaction on it.
-func (s *Store) begin(ctx context.Context, statement string) (*sql.Conn, error) {
+func (s *Store) begin(ctx context.Context, statements ...string) (*sql.Conn, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return nil, explain(s.path, err)
 	}
-	err = retryBusy(ctx, func() error {
-		_, err := conn.ExecContext(ctx, statement)
-		return err
-	})
-	if err != nil {
-		return nil, errors.Join(explain(s.path, err), conn.Close())
+	for _, statement := range statements {
+		err = retryBusy(ctx, func() error {
+			_, err := conn.ExecContext(ctx, statement)
+			return err
+		})
+		if err != nil {
+			return nil, errors.Join(explain(s.path, err), conn.Close())
+		}
 	}
 	return conn, nil
 }

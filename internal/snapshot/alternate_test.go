@@ -74,9 +74,9 @@ func TestSeededContentStaysInTheAlternate(t *testing.T) {
 	// An object that nothing reaches may be gone any time: it does not count.
 	l.write("loose", "unreachable")
 	runGit(t, l.dir, "hash-object", "-w", "loose")
-	batch := git.Repo{GitDir: filepath.Join(l.dir, ".git")}.OpenBatch(t.Context())
-	t.Cleanup(batch.Close)
-	opts := snapshot.Options{Alternates: []string{filepath.Join(l.dir, ".git", "objects")}, Reader: snapshot.GitReader{Batch: batch}}
+	reader := snapshot.NewGitReader(git.Repo{GitDir: filepath.Join(l.dir, ".git")})
+	t.Cleanup(reader.Close)
+	opts := snapshot.Options{Alternates: []string{filepath.Join(l.dir, ".git", "objects")}, Reader: reader}
 	l.open(opts)
 	l.seedFrom(l.dir)
 	first := l.capture()

@@ -18,12 +18,14 @@ import (
 
 // recorder is what captures and restores one workspace.
 type recorder struct {
-	store   *snapshot.Store
+	store   *stateStore
 	tracker *snapshot.Tracker
 	objects string
 	leftOut []agents.PathReason // ignored paths that the workspace's scope leaves out
-	close   func()
 }
+
+// close ends the reader's process.
+func (r *recorder) close() { r.store.reader.Close() }
 
 // recorder opens the object store of the workspace's states. The roots are the
 // worktree without its .git file, and the private common directory.
@@ -31,14 +33,12 @@ func (b *box) recorder(ctx context.Context, objects string) (*recorder, error) {
 	if objects == "" {
 		return nil, fmt.Errorf("no folder for the states of sandbox %s: %w", b.ws.SandboxID, agents.ErrInvalid)
 	}
-	reader := b.user().OpenBatch(context.WithoutCancel(ctx))
-	store, err := snapshot.Open(ctx, objects, snapshot.Options{
-		Format: b.rec.User.Format, Alternates: []string{b.rec.User.Objects}, Reader: snapshot.GitReader{Batch: reader}})
+	key := storeKey{dir: objects, format: b.rec.User.Format, alternate: b.rec.User.Objects}
+	store, err := b.states.get(ctx, key, func() *snapshot.GitReader { return snapshot.NewGitReader(b.user()) })
 	if err != nil {
-		reader.Close()
 		return nil, fmt.Errorf("open states of sandbox %s: %w", b.ws.SandboxID, err)
 	}
-	r := &recorder{store: store, objects: objects, close: reader.Close}
+	r := &recorder{store: store, objects: objects}
 	skip := []string{".git"}
 	if b.ws.Options.IgnoredScope == "none" {
 		ignored, err := b.ignoredNow(ctx)
@@ -51,7 +51,7 @@ func (b *box) recorder(ctx context.Context, objects string) (*recorder, error) {
 			r.leftOut = append(r.leftOut, agents.PathReason{Resource: b.ws.Resource.Name, Path: p, Reason: "ignored, and sandbox.checkpoint.ignored is none"})
 		}
 	}
-	r.tracker, err = snapshot.NewTracker(store, []snapshot.Root{
+	r.tracker, err = snapshot.NewTracker(store.Store, []snapshot.Root{
 		{Name: "files", Dir: b.rec.Path, Skip: skip},
 		{Name: "git", Dir: b.planDir()},
 	}, b.private("states", "cache"))

@@ -54,7 +54,7 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, e
 		return nil, err
 	}
 	entry := newEntry(req.PlanID)
-	b := &box{run: run, rec: record{
+	b := &box{run: run, states: &s.states, rec: record{
 		SandboxID: req.SandboxID, PlanID: req.PlanID, Entry: entry, Branch: branch, Path: filepath.Join(req.Dir, entry),
 		User: userRepo{Root: found.Root, GitDir: found.GitDir, CommonDir: found.CommonDir, Objects: found.Objects,
 			Bare: found.Bare, Format: found.ObjectFormat},

@@ -32,7 +32,7 @@ func (s *Strategy) Remove(ctx context.Context, ws sandbox.Workspace) error {
 	case err != nil:
 		return err
 	}
-	b := &box{ws: ws, rec: rec, run: s.runner(ws.Options)}
+	b := &box{ws: ws, rec: rec, run: s.runner(ws.Options), states: &s.states}
 	if exists(rec.User.CommonDir) {
 		if err := b.removePlaceholder(ctx); err != nil {
 			return fmt.Errorf("remove from %s: %w", rec.User.Root, err)

@@ -45,6 +45,8 @@ import (
 // several goroutines. The zero value is ready, and runs the git on PATH.
 type Strategy struct {
 	Git git.Runner // how git is started; Idle is taken from Options.GitTimeout where that is set
+
+	states stateStores
 }
 
 // New returns the strategy.
@@ -70,6 +72,8 @@ type box struct {
 	ws  sandbox.Workspace
 	rec record
 	run *git.Runner
+
+	states *stateStores
 }
 
 // open reads the record of a workspace. One that was never made, or not to
@@ -82,7 +86,7 @@ func (s *Strategy) open(ws sandbox.Workspace) (*box, error) {
 	if !rec.Ready {
 		return nil, errHalfMade(ws)
 	}
-	b := &box{ws: ws, rec: rec, run: s.runner(ws.Options)}
+	b := &box{ws: ws, rec: rec, run: s.runner(ws.Options), states: &s.states}
 	if err := b.ownDirectory(); err != nil {
 		return nil, err
 	}
