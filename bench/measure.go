@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -60,32 +61,34 @@ func (b *bench) measure(t *table) error {
 	return b.list(t)
 }
 
-// creation times the first access of a plan against git worktree add, and a
-// shadow-git checkpoint (git add -A && git commit) in such a worktree.
+// creation times the first access of a plan against git worktree add, in turn,
+// and a shadow-git checkpoint (git add -A && git commit) in such a worktree.
 func (b *bench) creation(t *table, trash *[]string) (shadow time.Duration, wt string, err error) {
+	defer func() { _ = command(b.tree, nil, "git", "worktree", "prune") }()
 	n := 0
-	peer, err := median(b.runs, func() (time.Duration, error) {
+	var peers []time.Duration
+	ours, err := median(b.runs, func() (time.Duration, error) {
 		n++
 		wt = filepath.Join(b.dir, fmt.Sprintf("wt-%d-%d-%d", b.files, os.Getpid(), n))
 		*trash = append(*trash, wt)
-		return b.time(b.tree, "git", "worktree", "add", "-q", "--detach", wt)
-	})
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { _ = command(b.tree, nil, "git", "worktree", "prune") }()
-	ours, err := median(b.runs, func() (time.Duration, error) {
-		n++
+		settle()
+		peer, err := b.time(b.tree, "git", "worktree", "add", "-q", "--detach", wt)
+		if err != nil {
+			return 0, err
+		}
+		peers = append(peers, peer)
 		plan := fmt.Sprintf("create-%d", n)
 		if err := b.agents("plan", "create", "--name", plan, "-r", b.tree); err != nil {
 			return 0, err
 		}
+		settle()
 		return b.time(b.tree, b.program, "tool", "run", plan, "file-info", "--input", `{"path":"."}`)
 	})
 	if err != nil {
 		return 0, "", err
 	}
-	t.against(b.files, "sandbox creation, first access (git worktree add)", ours, peer, 1)
+	slices.Sort(peers)
+	t.against(b.files, "sandbox creation, first access (git worktree add)", ours, peers[len(peers)/2], 1)
 	settle()
 	shadow, err = median(b.runs, func() (time.Duration, error) {
 		if err := b.touch(wt); err != nil {

@@ -229,7 +229,8 @@ func (b *box) pointer() []byte { return []byte("gitdir: " + b.planGitDir() + "\n
 // checkout fills the sandbox. This is the one call that runs with the private
 // directory's configuration: no plan has touched it yet.
 func (b *box) checkout(ctx context.Context) error {
-	at := git.Repo{Git: b.run, GitDir: b.planGitDir(), WorkTree: b.rec.Path, Alternates: []string{b.private("trusted", "objects")}}
+	at := git.Repo{Git: b.run, GitDir: b.planGitDir(), WorkTree: b.rec.Path, Alternates: []string{b.private("trusted", "objects")},
+		Config: []string{"checkout.workers=0"}} // one a processor
 	from := "HEAD"
 	if b.rec.Uncommitted != "" {
 		from = b.rec.Uncommitted
