@@ -91,6 +91,9 @@ func (s *session) rollbackBoxes(ctx context.Context, cp agents.Checkpoint, resou
 			}
 			return nil, err
 		}
+		if err := s.baseOf(ctx, b); err != nil {
+			return nil, err
+		}
 	}
 	return boxes, nil
 }

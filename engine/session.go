@@ -171,7 +171,10 @@ func (s *session) ensure(ctx context.Context, r agents.Resource) (*box, error) {
 		if errors.Is(err, agents.ErrBlocked) {
 			return s.revive(ctx, b)
 		}
-		return b, err
+		if err != nil {
+			return nil, err
+		}
+		return b, s.baseOf(ctx, b)
 	}
 	strategy, err := s.e.strategyFor(r)
 	if err != nil {
@@ -207,6 +210,15 @@ func (s *session) create(ctx context.Context, b *box) error {
 	s.event(ctx, "sandbox.created", fmt.Sprintf("sandbox of %s created", b.Resource().Name),
 		map[string]string{"sandbox_id": b.Record().ID, "path": b.Record().Path})
 	return nil
+}
+
+// baseOf records the base state of a sandbox whose maker was killed before it
+// could: nothing has run in it yet.
+func (s *session) baseOf(ctx context.Context, b *box) error {
+	if b.Record().BaseRef != "" || b.Status() != agents.SandboxCreated {
+		return nil
+	}
+	return s.recordBase(ctx, b)
 }
 
 func (s *session) recordBase(ctx context.Context, b *box) error {
