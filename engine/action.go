@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -119,6 +120,9 @@ func (e *Engine) parseAction(source []byte) (agents.Action, error) {
 	}
 	for i, s := range f.Steps {
 		step, err := e.parseStep(i, s, a.Steps)
+		if err == nil {
+			err = e.checkStep(step, a.Arguments)
+		}
 		if err != nil {
 			return agents.Action{}, fmt.Errorf("action file: line %d: %w", s.line, err)
 		}
@@ -160,6 +164,27 @@ func (e *Engine) parseStep(i int, s stepFile, before []agents.Step) (agents.Step
 		return step, fmt.Errorf("step %s: %w: %w", step.ID, err, agents.ErrInvalid)
 	}
 	return step, nil
+}
+
+// checkStep refuses a step that could not be bound to any arguments: a template
+// that uses one that is not declared, or an input without templates that does
+// not fit its tool.
+func (e *Engine) checkStep(step agents.Step, args []agents.Argument) error {
+	some := map[string]string{}
+	for _, arg := range args {
+		some[arg.Name] = "x"
+	}
+	filled, err := fill(step.With, some)
+	if err != nil {
+		return fmt.Errorf("step %s: %w: %w", step.ID, err, agents.ErrInvalid)
+	}
+	templates := false
+	_ = eachString(step.With, func(text string) error { templates = templates || strings.Contains(text, "{{"); return nil })
+	if templates {
+		return nil
+	}
+	step.With, _ = filled.(map[string]any)
+	return e.checkInput(step)
 }
 
 // bind fills an action's templates with arguments and returns its steps.
@@ -207,6 +232,9 @@ func fill(v any, values map[string]string) (any, error) {
 		}
 		var b strings.Builder
 		if err := t.Execute(&b, values); err != nil {
+			if m := noEntry.FindStringSubmatch(err.Error()); m != nil {
+				err = fmt.Errorf("template %q uses the argument %s, which the action does not declare", v, m[1])
+			}
 			return nil, err
 		}
 		return b.String(), nil
@@ -234,6 +262,9 @@ func fill(v any, values map[string]string) (any, error) {
 	return v, nil
 }
 
+// noEntry is how text/template tells of a value that is not there.
+var noEntry = regexp.MustCompile(`map has no entry for key "([^"]*)"`)
+
 func parseTemplate(text string) (*template.Template, error) {
 	return template.New("with").Option("missingkey=error").Parse(text)
 }
@@ -259,20 +290,28 @@ func eachString(v any, f func(string) error) error {
 	return nil
 }
 
+// checkInput checks a step's input against its tool.
+func (e *Engine) checkInput(s agents.Step) error {
+	t, err := e.tools.Lookup(s.Tool)
+	if err != nil {
+		return fmt.Errorf("step %s: %w", s.ID, err)
+	}
+	input, err := stepInput(s)
+	if err == nil {
+		err = tool.CheckInput(t.Spec(), input)
+	}
+	if err != nil {
+		return fmt.Errorf("step %s: %w", s.ID, err)
+	}
+	return nil
+}
+
 // checkSteps checks every step's input against its tool before a plan is
 // stored, so that a bad one is refused before anything runs.
 func (e *Engine) checkSteps(steps []agents.Step, resources []agents.Resource) error {
 	for _, s := range steps {
-		t, err := e.tools.Lookup(s.Tool)
-		if err != nil {
-			return fmt.Errorf("step %s: %w", s.ID, err)
-		}
-		input, err := stepInput(s)
-		if err != nil {
-			return fmt.Errorf("step %s: %w", s.ID, err)
-		}
-		if err := tool.CheckInput(t.Spec(), input); err != nil {
-			return fmt.Errorf("step %s: %w", s.ID, err)
+		if err := e.checkInput(s); err != nil {
+			return err
 		}
 		if _, err := pickResource(resources, s.Resource); err != nil {
 			return fmt.Errorf("step %s: %w", s.ID, err)

@@ -159,8 +159,9 @@ func (a *applying) preview(ctx context.Context) error {
 			conflicts = append(conflicts, c)
 		}
 	}
-	if len(conflicts) > 0 {
-		a.out.NextSteps = []string{"agents plan update " + a.s.plan.ID, "agents plan apply " + a.s.plan.ID}
+	a.out.NextSteps = []string{"agents plan apply " + a.s.plan.ID}
+	if update := "agents plan update " + a.s.plan.ID; strings.HasPrefix(agents.HintOf(problems[0]), update) {
+		a.out.NextSteps = []string{update, a.out.NextSteps[0]}
 	}
 	return &agents.Error{
 		Kind:    agents.SandboxCommitError,
@@ -383,6 +384,8 @@ func (s *session) afterApply(ctx context.Context, keep bool, leftOut []agents.Pa
 		if err := s.archive(ctx); err != nil {
 			return out, err
 		}
+		s.say("what the apply left out is archived in %s; after agents plan undo %s, agents cleanup archive restore %s brings it back",
+			s.e.archiveDir(s.plan.ID), s.plan.ID, s.plan.ID)
 	}
 	had := len(s.boxes) > 0
 	n, err := s.removeAll(ctx)

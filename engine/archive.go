@@ -49,16 +49,31 @@ func (s *session) archiveUnapplied(ctx context.Context) (*agents.Archive, error)
 		if err != nil {
 			return nil, err
 		}
-		if !work {
+		if !work && !s.recordedWork(ctx, b) {
 			continue
 		}
 		if err := s.archive(ctx); err != nil {
 			return nil, err
 		}
+		s.say("unapplied work of plan %s was archived; agents cleanup archive restore %s brings it back", s.plan.ID, s.plan.ID)
 		a, err := s.e.readArchive(s.plan.ID)
 		return &a, err
 	}
 	return nil, nil
+}
+
+// recordedWork reports whether a checkpoint holds another state of the sandbox
+// than its base: files, index, reflogs that are not there any more.
+func (s *session) recordedWork(ctx context.Context, b *box) bool {
+	rec := b.Record()
+	if rec.ApplyState == agents.ApplyApplied || rec.BaseRef == "" {
+		return false
+	}
+	rows, err := s.rows(ctx)
+	return err != nil || slices.ContainsFunc(rows, func(cp agents.Checkpoint) bool {
+		ref := rowRefs(cp)[rec.ID]
+		return ref != "" && ref != rec.BaseRef
+	})
 }
 
 // reviveUnapplied makes sandboxes again whose directory somebody removed before
@@ -124,7 +139,6 @@ func (s *session) archive(ctx context.Context) error {
 	if err := fsx.PublishRename(tmp, dir); err != nil {
 		return err
 	}
-	s.say("unapplied work of plan %s was archived; agents cleanup archive restore %s brings it back", s.plan.ID, s.plan.ID)
 	return fsx.RemoveAll(old)
 }
 

@@ -110,6 +110,9 @@ func (s *session) diffRefs(ctx context.Context, boxes []*box, from, to map[strin
 		if patch {
 			req.Patch = &text
 		}
+		if patch && len(boxes) > 1 {
+			text.WriteString(patchTitle(b))
+		}
 		files, err := b.Diff(ctx, req)
 		if errors.Is(err, agents.ErrUnsupported) {
 			s.say("%v", err)

@@ -255,6 +255,7 @@ func (s *session) run(ctx context.Context, c call, res *agents.RunResult) error 
 		return errors.Join(err, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
 	}
 	if serr := s.sealAll(ctx); serr != nil {
+		res.Diff = s.changedSoFar(ctx)
 		return errors.Join(err, serr, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
 	}
 	diff, derr := s.diff(ctx, s.boxes, "", "", false)

@@ -187,7 +187,7 @@ func (s *session) putBack(ctx context.Context, refs map[string]string, checkpoin
 		}
 	}
 	for _, b := range slices.Clone(s.boxes) {
-		if !b.Capabilities().Rollback || !errors.Is(b.Open(ctx), agents.ErrBlocked) {
+		if !b.Capabilities().Rollback || b.applied() || !errors.Is(b.Open(ctx), agents.ErrBlocked) {
 			continue
 		}
 		// The call took the whole sandbox away: it is made again in that state.
@@ -207,7 +207,7 @@ func (s *session) restoreAll(ctx context.Context, refs map[string]string, checkp
 	out := make(map[*box]sandbox.Restored, len(boxes))
 	var undone []*box
 	for _, b := range boxes {
-		if !b.Capabilities().Rollback {
+		if !b.Capabilities().Rollback || b.applied() {
 			continue
 		}
 		res, err := s.restoreBox(ctx, b, refs[b.Record().ID], checkpointID, dryRun)

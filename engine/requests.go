@@ -95,9 +95,10 @@ type ApplyRequest struct {
 // ExportRequest writes a plan's result to a branch or a patch; exactly one of
 // the two is set.
 type ExportRequest struct {
-	Plan   string
-	Branch string
-	Patch  string // file name
+	Plan     string
+	Resource string // "" = all
+	Branch   string
+	Patch    string // file name
 }
 
 // CancelRequest ends a plan without applying it.

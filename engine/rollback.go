@@ -85,6 +85,12 @@ func (s *session) rollbackBoxes(ctx context.Context, cp agents.Checkpoint, resou
 		return nil, missing
 	}
 	for _, b := range boxes {
+		if b.applied() {
+			return nil, &agents.Error{
+				Kind: agents.BusinessRuleViolation, Message: fmt.Sprintf("Rollback blocked: resource %s is already applied", b.Resource().Name), Err: agents.ErrBlocked,
+				Hint: fmt.Sprintf("--resource narrows the rollback to another one; agents plan undo %s takes the apply back", s.plan.ID),
+			}
+		}
 		if err := b.Open(ctx); err != nil {
 			if errors.Is(err, agents.ErrBlocked) {
 				return nil, missing

@@ -351,6 +351,114 @@ func TestUndoOfTwoIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// With one of two resources applied, the plan goes on in the other: a failed
+// call there is taken back, a call on the applied one is refused before it
+// runs, and the apply can be undone.
+func TestPartlyAppliedPlanGoesOn(t *testing.T) {
+	c := newCompliance(t, nil)
+	one, two := oracle.NewRepo(t), oracle.NewRepo(t)
+	before := one.Git("rev-parse", "HEAD")
+	p := c.plan(one, two)
+	c.write(p.ID, "repo-1", "a.txt", "v2\n")
+	c.write(p.ID, "repo-2", "a.txt", "v2\n")
+	_, err := c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID, Only: []string{"repo-1"}})
+	c.must(err)
+	line := func(repo, script string) error {
+		_, err := c.Exec(t.Context(), engine.CommandRequest{Plan: p.ID, Resources: []string{repo}, Argv: []string{"sh", "-c", script}, OnFailure: agents.FailRollback})
+		return err
+	}
+	if err := line("repo-2", "echo half >a.txt; exit 1"); !errors.Is(err, agents.ErrToolFailed) {
+		t.Errorf("a failing call: got %v", err)
+	}
+	if err := line("repo-1", "true"); !errors.Is(err, agents.ErrState) {
+		t.Errorf("a call on the applied resource: got %v", err)
+	}
+	if err := line("repo-2", "grep -qx v2 a.txt"); err != nil {
+		t.Errorf("a call after that: %v", err)
+	}
+	if _, err := c.Rollback(t.Context(), engine.RollbackRequest{Plan: p.ID, Checkpoint: c.checkpoints(p.ID)[0].ID}); !errors.Is(err, agents.ErrBlocked) {
+		t.Errorf("a rollback of both: got %v", err)
+	}
+	if _, err := c.Update(t.Context(), p.ID, ""); err != nil {
+		t.Errorf("an update: %v", err)
+	}
+	_, err = c.UndoApply(t.Context(), p.ID)
+	c.must(err)
+	if got := one.Git("rev-parse", "HEAD"); got != before {
+		t.Errorf("after the undo HEAD is %s, want %s", got, before)
+	}
+	_, err = c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID})
+	c.must(err)
+}
+
+// cannotUndo is git_worktree whose Undo of one resource fails.
+type cannotUndo struct {
+	*gitworktree.Strategy
+	resource string
+	err      error
+}
+
+func (s *cannotUndo) Undo(ctx context.Context, ws sandbox.Workspace, journalDir string) error {
+	if ws.Resource.Name == s.resource {
+		return s.err
+	}
+	return s.Strategy.Undo(ctx, ws, journalDir)
+}
+
+// An undo that got half way and cannot go on, since the user went on, leaves a
+// plan that is partly applied, and whose other resource is open.
+func TestUndoThatStaysHalf(t *testing.T) {
+	strategy := &cannotUndo{Strategy: gitworktree.New(), resource: "repo-1", err: errors.New("disk error")}
+	c := newComplianceOf(t, strategy, nil)
+	one, two := oracle.NewRepo(t), oracle.NewRepo(t)
+	p := c.plan(one, two)
+	c.write(p.ID, "repo-1", "a.txt", "v2\n")
+	c.write(p.ID, "repo-2", "a.txt", "v2\n")
+	_, err := c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID})
+	c.must(err)
+	if _, err := c.UndoApply(t.Context(), p.ID); err == nil {
+		t.Fatal("the undo went through")
+	}
+	strategy.err = agents.ErrConflict
+	inv := c.write(p.ID, "repo-2", "b.txt", "more\n")
+	if inv.Error != "" {
+		t.Errorf("a call in the resource that was taken back: %s", inv.Error)
+	}
+	res, err := c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID})
+	c.must(err)
+	if got := two.Git("show", "HEAD:a.txt", "HEAD:b.txt"); got != "v2\nmore" {
+		t.Errorf("repo-2 holds %q after %+v", got, res)
+	}
+}
+
+// Work that only the index or a checkpoint holds is archived before it goes.
+func TestDiscardArchivesRecordedWork(t *testing.T) {
+	for name, script := range map[string]string{
+		"staged alone":    "echo precious >n; git add n; rm n",
+		"in the reflog":   "echo p >n; git add n; git commit -qm c; git reset -q --hard HEAD~1",
+		"in a checkpoint": "echo hours >n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCompliance(t, nil)
+			p := c.plan(oracle.NewRepo(t))
+			_, err := c.shell(p.ID, script)
+			c.must(err)
+			if name == "in a checkpoint" {
+				c.rollback(p.ID, c.checkpoints(p.ID)[0].ID)
+			}
+			res, err := c.Cancel(t.Context(), engine.CancelRequest{Plan: p.ID, Discard: true})
+			c.must(err)
+			if len(res.Recovery) == 0 {
+				t.Fatal("nothing was archived")
+			}
+			_, err = c.RestoreArchive(t.Context(), p.ID)
+			c.must(err)
+			all := c.checkpoints(p.ID)
+			c.rollback(p.ID, all[1].ID)
+		})
+	}
+}
+
 // After a discard there is nothing to roll back but what was archived.
 func TestRollbackAfterDiscard(t *testing.T) {
 	c := newCompliance(t, nil)

@@ -39,6 +39,10 @@ type box struct {
 	touched map[string]struct{} // else: the only paths that were
 }
 
+// applied reports whether the sandbox's result is in the real resource: it
+// takes no calls and no rollback then, until the apply is undone.
+func (b *box) applied() bool { return b.Status() == agents.SandboxCommitted }
+
 // open takes the plan's lock and reads what is stored. What a killed call left
 // half-done is taken back first.
 func (e *Engine) open(ctx context.Context, ref, what string) (*session, error) {

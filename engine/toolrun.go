@@ -275,6 +275,12 @@ func (s *session) call(ctx context.Context, c call) (agents.Invocation, error) {
 // ensureAll makes the sandboxes that a call needs. A failure here is the
 // call's failure.
 func (s *session) ensureAll(ctx context.Context, c call) (*box, error) {
+	for _, r := range append([]agents.Resource{c.resource}, c.also...) {
+		if b := s.find(r.ID); b != nil && b.applied() {
+			return nil, agents.WithHint(fmt.Errorf("resource %s of plan %s is applied already: %w", r.Name, s.plan.ID, agents.ErrState),
+				"agents plan apply %s does the rest, agents plan undo %s takes the apply back", s.plan.ID, s.plan.ID)
+		}
+	}
 	first, err := s.ensure(ctx, c.resource)
 	if err != nil {
 		return nil, err

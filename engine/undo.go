@@ -27,12 +27,12 @@ func (e *Engine) UndoApply(ctx context.Context, plan string) (agents.ApplyResult
 	}
 	defer s.close()
 	out := agents.ApplyResult{PlanID: s.plan.ID}
-	if s.plan.State != agents.PlanApplied {
-		return out, s.refused("be undone: it is not applied")
-	}
 	j, err := s.planUndo(ctx)
 	if err != nil {
 		return out, err
+	}
+	if s.plan.State != agents.PlanApplied && len(j.Applied) == 0 {
+		return out, s.refused("be undone: it is not applied")
 	}
 	if err := s.canUndo(ctx, j); err != nil {
 		return out, err
@@ -156,8 +156,10 @@ func (s *session) undo(ctx context.Context, j undoJournal) (undone []agents.Reso
 			return undone, err
 		}
 	}
-	if err := s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil); err != nil {
-		return undone, err
+	if s.plan.State == agents.PlanApplied { // else a part of it was
+		if err := s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil); err != nil {
+			return undone, err
+		}
 	}
 	s.event(ctx, "plan.undone", "apply taken back", nil)
 	return undone, s.dropUndoJournal()
@@ -210,9 +212,6 @@ func (s *session) endUndo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.plan.State != agents.PlanApplied {
-		return s.dropUndoJournal()
-	}
 	var j undoJournal
 	if err := json.Unmarshal(data, &j); err != nil {
 		return err
@@ -221,9 +220,12 @@ func (s *session) endUndo(ctx context.Context) error {
 	switch {
 	case err == nil:
 		s.say("the interrupted undo of plan %s was finished: the resources are as before the apply", s.plan.ID)
-	case errors.Is(err, agents.ErrConflict):
-		s.say("the interrupted undo of plan %s was given up, it stays applied but for %d resources (%s): %v", s.plan.ID, len(undone), names(undone), err)
+	case errors.Is(err, agents.ErrConflict) && len(undone) == 0:
+		s.say("the interrupted undo of plan %s was given up, it stays applied: %v", s.plan.ID, err)
 		return s.dropUndoJournal()
+	case errors.Is(err, agents.ErrConflict):
+		s.say("the interrupted undo of plan %s was given up: as before the apply are %s, the rest stays applied: %v", s.plan.ID, names(undone), err)
+		return errors.Join(s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil), s.dropUndoJournal())
 	}
 	return err
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -28,6 +31,9 @@ func (e *Engine) Update(ctx context.Context, plan, resource string) (agents.Upda
 	boxes, err := s.existing(ctx, resource)
 	if err != nil {
 		return out, err
+	}
+	if resource == "" {
+		boxes = slices.DeleteFunc(slices.Clone(boxes), (*box).applied)
 	}
 	state := s.plan.State
 	if err := s.move(ctx, agents.PhaseExecute, agents.PlanProcessing, nil); err != nil {
@@ -118,12 +124,13 @@ func (e *Engine) Export(ctx context.Context, req ExportRequest) (string, error) 
 		return "", err
 	}
 	defer s.close()
-	boxes, err := s.existing(ctx, "")
+	boxes, err := s.existing(ctx, req.Resource)
 	if err != nil {
 		return "", err
 	}
 	if req.Branch != "" && len(boxes) > 1 {
-		return "", fmt.Errorf("export to a branch: plan %s has %d sandboxes; use --patch: %w", s.plan.ID, len(boxes), agents.ErrInvalid)
+		return "", agents.WithHint(fmt.Errorf("export to a branch: plan %s has %d sandboxes: %w", s.plan.ID, len(boxes), agents.ErrInvalid),
+			"name one with --resource: %s", boxNames(boxes))
 	}
 	for _, b := range boxes {
 		if _, err := s.seal(ctx, b); err != nil {
@@ -134,6 +141,20 @@ func (e *Engine) Export(ctx context.Context, req ExportRequest) (string, error) 
 		return req.Branch, boxes[0].ExportBranch(ctx, "", req.Branch)
 	}
 	return s.exportPatch(ctx, boxes, req.Patch)
+}
+
+// patchTitle stands before a resource's part of a patch over several; git apply
+// passes over it.
+func patchTitle(b *box) string {
+	return fmt.Sprintf("# resource %s: %s\n", b.Resource().Name, agents.EscapePath(b.Resource().Location))
+}
+
+func boxNames(boxes []*box) string {
+	var names []string
+	for _, b := range boxes {
+		names = append(names, b.Resource().Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 func (s *session) exportPatch(ctx context.Context, boxes []*box, file string) (string, error) {
@@ -149,6 +170,9 @@ func (s *session) exportPatch(ctx context.Context, boxes []*box, file string) (s
 		return "", err
 	}
 	for _, b := range boxes {
+		if err == nil && len(boxes) > 1 {
+			_, err = io.WriteString(f, patchTitle(b))
+		}
 		if err == nil {
 			err = b.ExportPatch(ctx, "", f)
 		}

@@ -27,7 +27,7 @@ func newPlanDiff(a *app) *cobra.Command {
 --patch, in colour and through your pager on a terminal. --from and --to name
 checkpoints; without them it is from the base to the present.`,
 		Example: `  agents plan diff 01JQ4Z
-  agents plan diff 01JQ4Z --patch | git apply --check
+  agents plan diff 01JQ4Z --patch --resource app | git apply --check
   agents plan diff 01JQ4Z --from 01JQ50 --to 01JQ51`,
 		Args:              a.exactly("PLAN"),
 		ValidArgsFunction: inOrder(a.plans()),

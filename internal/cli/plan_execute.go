@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -63,6 +64,8 @@ func executeSteps(res agents.ExecuteResult, dryRun bool, err error) []string {
 		return nil
 	case dryRun:
 		return []string{"agents plan execute " + plan}
+	case errors.Is(err, agents.ErrState):
+		return nil // the hint says it
 	case err != nil:
 		return []string{"agents plan errors " + plan, "agents plan execute " + plan, "agents plan cancel " + plan + " --discard"}
 	case res.Diff.Summary.FilesChanged == 0:

@@ -13,10 +13,12 @@ import (
 func newPlanExport(a *app) *cobra.Command {
 	var req engine.ExportRequest
 	cmd := &cobra.Command{
-		Use:   "export PLAN --branch NAME | --patch FILE",
+		Use:   "export PLAN --branch NAME | --patch FILE [--resource R]",
 		Short: "Write a plan's result to a branch or a patch",
 		Long: `Write a plan's result to a new branch of the real repository, or to a patch
-file, instead of applying it. An existing branch or file is refused.`,
+file, instead of applying it. An existing branch or file is refused. In a plan
+over several resources, --resource names the one to export; a patch over all
+has a line before each resource's part that names it.`,
 		Example: `  agents plan export 01JQ4Z --branch review/tidy
   agents plan export 01JQ4Z --patch tidy.patch`,
 		Args:              a.exactly("PLAN"),
@@ -46,6 +48,8 @@ file, instead of applying it. An existing branch or file is refused.`,
 	}
 	cmd.Flags().StringVar(&req.Branch, "branch", "", "branch to make")
 	cmd.Flags().StringVar(&req.Patch, "patch", "", "patch file to write")
+	cmd.Flags().StringVar(&req.Resource, "resource", "", "only this resource")
+	flag(cmd, "resource", a.resources())
 	cmd.MarkFlagsMutuallyExclusive("branch", "patch")
 	cmd.MarkFlagsOneRequired("branch", "patch")
 	return exits(cmd, 0, 1, 2, 3, 4)

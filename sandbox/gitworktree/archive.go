@@ -38,6 +38,9 @@ func (b *box) unapplied(ctx context.Context) (bool, error) {
 	if err := b.settleTip(ctx); err != nil {
 		return false, err
 	}
+	if b.baseGone(ctx) {
+		return true, nil // nothing can be compared
+	}
 	if !isDir(b.rec.Path) {
 		return b.unappliedBranch(ctx)
 	}
@@ -136,13 +139,10 @@ func (b *box) archive(ctx context.Context, dir string) error {
 	if err := clearDir(dir, ""); err != nil { // what a killed attempt left
 		return err
 	}
-	if isDir(b.rec.Path) {
-		if err := b.writePatch(ctx, filepath.Join(dir, archivePatch)); err != nil {
-			return fmt.Errorf("%s: %w", archivePatch, err)
+	if !b.baseGone(ctx) {
+		if err := b.writeForPeople(ctx, dir); err != nil {
+			return err
 		}
-	}
-	if err := b.writeBundle(ctx, filepath.Join(dir, archiveBundle)); err != nil {
-		return fmt.Errorf("%s: %w", archiveBundle, err)
 	}
 	for _, c := range []struct{ from, to string }{
 		{b.rec.Path, archiveFiles},
@@ -161,6 +161,26 @@ func (b *box) archive(ctx context.Context, dir string) error {
 		return err
 	}
 	return fsx.Publish(filepath.Join(dir, archiveRecord), append(text, '\n'), 0o600)
+}
+
+// baseGone reports whether the user's git has removed the commit that the plan
+// started from: the files are there, and nothing can be told in git's terms.
+func (b *box) baseGone(ctx context.Context) bool {
+	_, err := b.user().Commit(ctx, b.rec.Base)
+	return errors.Is(err, agents.ErrNotFound)
+}
+
+// writeForPeople writes the patch and the bundle.
+func (b *box) writeForPeople(ctx context.Context, dir string) error {
+	if isDir(b.rec.Path) {
+		if err := b.writePatch(ctx, filepath.Join(dir, archivePatch)); err != nil {
+			return fmt.Errorf("%s: %w", archivePatch, err)
+		}
+	}
+	if err := b.writeBundle(ctx, filepath.Join(dir, archiveBundle)); err != nil {
+		return fmt.Errorf("%s: %w", archiveBundle, err)
+	}
+	return nil
 }
 
 // writePatch writes the result as git sees it. Unresolved conflicts are in

@@ -394,8 +394,14 @@ func (m *transition) addEmptied(byPath map[string]*fsx.Op) error {
 	slices.SortFunc(dirs, func(a, b string) int { return cmp.Compare(strings.Count(b, "/"), strings.Count(a, "/")) })
 	needed := neededDirs(byPath)
 	for _, dir := range dirs {
-		if byPath[dir] != nil || needed[dir] {
-			continue // it becomes a file, or something comes into it
+		if op := byPath[dir]; op != nil { // it becomes a file
+			if op.Before.Kind == fsx.KindDir {
+				m.noteBits(dir, op.Before)
+			}
+			continue
+		}
+		if needed[dir] {
+			continue // something comes into it
 		}
 		if err := m.addIfEmptied(byPath, dir); err != nil {
 			return err
@@ -419,8 +425,13 @@ func (m *transition) addIfEmptied(byPath map[string]*fsx.Op, dir string) error {
 		}
 	}
 	byPath[dir] = &fsx.Op{Path: dir, Before: id}
-	m.intent.Dirs = append(m.intent.Dirs, pathIntent{Path: rawPath(dir), Before: &savedFile{IsDir: true, Perm: id.Mode}})
+	m.noteBits(dir, id)
 	return nil
+}
+
+// noteBits keeps the permission bits of a directory that goes, for an undo.
+func (m *transition) noteBits(dir string, id fsx.Identity) {
+	m.intent.Dirs = append(m.intent.Dirs, pathIntent{Path: rawPath(dir), Before: &savedFile{IsDir: true, Perm: id.Mode}})
 }
 
 // neededDirs is the set of directories above what comes.

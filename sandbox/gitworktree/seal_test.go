@@ -423,3 +423,45 @@ func TestSealAfterBranchAndCommitsArePruned(t *testing.T) {
 		})
 	}
 }
+
+// A tracked directory that became a symbolic link, without git knowing.
+func TestSealDirectoryReplacedByLink(t *testing.T) {
+	for name, target := range map[string]string{"to a file": "a.txt", "to a directory with the same names": "e", "to nothing": "nowhere"} {
+		t.Run(name, func(t *testing.T) {
+			repo := oracle.NewRepo(t)
+			repo.Sh("mkdir d e; echo d >d/d; echo d >e/d; echo x >d/x; git add -A; git commit -qm dirs")
+			b := created(t, repo)
+			b.plan().Sh("rm -r d; ln -s " + target + " d")
+			s := b.seal()
+			if got := repo.Git("ls-tree", "-r", "--name-only", s.Ref); got != "a.txt\nd\ne/d" {
+				t.Errorf("the result holds %q", got)
+			}
+			if got := repo.Git("cat-file", "blob", s.Ref+":d"); got != target {
+				t.Errorf("d is a link to %q", got)
+			}
+		})
+	}
+}
+
+// Where the user's git removed the commit that the plan started from, the
+// files can still be archived.
+func TestArchiveWithoutItsBase(t *testing.T) {
+	repo := oracle.NewRepo(t)
+	repo.Write("a.txt", "two\n")
+	repo.Commit("two")
+	b := created(t, repo)
+	b.plan().Sh("echo work >w")
+	repo.Sh("git reset -q --hard HEAD~1; rm -r .git/worktrees; git update-ref -d refs/heads/" + b.ws.Metadata["branch"] +
+		"; git reflog expire --expire=now --all; git gc -q --prune=now")
+	if work, err := b.strategy.Unapplied(t.Context(), b.ws); err != nil || !work {
+		t.Errorf("unapplied: %v, %v", work, err)
+	}
+	dir := t.TempDir()
+	if err := b.strategy.Archive(t.Context(), b.ws, dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "files", "w")); string(got) != "work\n" {
+		t.Errorf("the archive has %q, %v", got, err)
+	}
+	b.remove()
+}

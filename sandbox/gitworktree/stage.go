@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -131,7 +132,8 @@ func stageAll(ctx context.Context, at git.Repo, exclude string) (staged, error) 
 	if err != nil {
 		return st, err
 	}
-	var paths []string
+	var paths, gone []string
+	linked := linkedDirs{root: at.WorkTree}
 	for _, f := range git.Fields(out) {
 		if len(f) < 3 {
 			continue
@@ -142,8 +144,16 @@ func stageAll(ctx context.Context, at git.Repo, exclude string) (staged, error) 
 			st.nested = append(st.nested, strings.TrimSuffix(path, "/"))
 		case !takes(path):
 			st.ignored = append(st.ignored, path)
+		case linked.above(path):
+			gone = append(gone, path) // git would refuse to look there
 		default:
 			paths = append(paths, path)
+		}
+	}
+	if len(gone) > 0 {
+		slices.Sort(gone)
+		if _, err := at.Feed(ctx, git.NulList(slices.Compact(gone)), "update-index", "--force-remove", "-z", "--stdin"); err != nil {
+			return st, err
 		}
 	}
 	if len(paths) == 0 {
@@ -152,6 +162,30 @@ func stageAll(ctx context.Context, at git.Repo, exclude string) (staged, error) 
 	slices.Sort(paths)
 	_, err = at.Feed(ctx, git.NulList(slices.Compact(paths)), "update-index", "--add", "--remove", "--replace", "-z", "--stdin")
 	return st, err
+}
+
+// linkedDirs knows which directories of a work tree are symbolic links by now.
+type linkedDirs struct {
+	root string
+	seen map[string]bool
+}
+
+// above reports whether a link stands in place of a directory above the path.
+func (l *linkedDirs) above(slash string) bool {
+	dir := path.Dir(slash)
+	if dir == "." {
+		return false
+	}
+	if is, known := l.seen[dir]; known {
+		return is
+	}
+	fi, err := os.Lstat(filepath.Join(l.root, filepath.FromSlash(dir)))
+	is := err == nil && fi.Mode()&os.ModeSymlink != 0 || l.above(dir)
+	if l.seen == nil {
+		l.seen = map[string]bool{}
+	}
+	l.seen[dir] = is
+	return is
 }
 
 // takes reports whether git would take the path into an index.

@@ -33,6 +33,9 @@ func (s *Strategy) CanUndo(ctx context.Context, ws sandbox.Workspace, journalDir
 
 func (s *Strategy) undo(ctx context.Context, ws sandbox.Workspace, journalDir string, do func(*transition, context.Context) error) error {
 	j, err := s.finished(ctx, ws, journalDir)
+	if err == nil && !j.begun {
+		err = fmt.Errorf("undo: the journal of the apply is not in %s: %w", journalDir, agents.ErrNotFound)
+	}
 	if err != nil || j.state == agents.ApplyReverted {
 		return err
 	}
@@ -45,7 +48,7 @@ func (s *Strategy) undo(ctx context.Context, ws sandbox.Workspace, journalDir st
 	}
 	wrapped := &agents.Error{Kind: agents.SandboxRollbackError, Hint: agents.HintOf(err), Err: classed(err)}
 	if wrapped.Hint == "" && errors.Is(err, agents.ErrConflict) {
-		wrapped.Hint = "git revert -m 1 " + j.begin.To
+		wrapped.Hint = revertHint(ws, j)
 	}
 	return wrapped
 }
@@ -58,6 +61,11 @@ func (s *Strategy) finished(ctx context.Context, ws sandbox.Workspace, journalDi
 	return loadJournal(journalDir)
 }
 
+// revertHint names the command that takes an apply back on top of what came since.
+func revertHint(ws sandbox.Workspace, j *journal) string {
+	return fmt.Sprintf("git -C %s revert -m 1 %s", agents.EscapePath(ws.Resource.Location), j.begin.To)
+}
+
 // undoing is the transition that takes an apply back.
 func undoing(ctx context.Context, run *git.Runner, ws sandbox.Workspace, j *journal, journalDir string) (*transition, error) {
 	merge, before := j.begin.To, j.begin.From
@@ -67,10 +75,14 @@ func undoing(ctx context.Context, run *git.Runner, ws sandbox.Workspace, j *jour
 	}
 	t, err := findTarget(ctx, run, location, j.begin.Ref)
 	if err != nil {
-		return nil, agents.WithHint(err, "git revert -m 1 %s", merge)
+		return nil, agents.WithHint(err, "%s", revertHint(ws, j))
 	}
 	if t.tip != merge {
-		return nil, fmt.Errorf("%s has moved on since the apply, from %.12s to %.12s: %w", name(t), merge, t.tip, agents.ErrConflict)
+		moved := fmt.Errorf("%s has moved on since the apply, from %.12s to %.12s: %w", name(t), merge, t.tip, agents.ErrConflict)
+		if holds, err := t.repo.IsAncestor(ctx, merge, t.tip); err == nil && !holds {
+			return nil, agents.WithHint(moved, "%s does not hold the apply any more; nothing is left to undo in %s", name(t), location)
+		}
+		return nil, moved
 	}
 	changes, err := t.repo.DiffTrees(ctx, merge, before, git.DiffOptions{})
 	if err != nil {
@@ -116,7 +128,7 @@ func newPast(j *journal, journalDir string) *past {
 		}
 	}
 	for _, d := range j.intent.Dirs {
-		p.dirBits[string(d.Path)] = fs.FileMode(d.Before.Perm).Perm()
+		p.dirBits[string(d.Path)] = goMode(d.Before.Perm)
 	}
 	return p
 }
@@ -164,6 +176,17 @@ func (p *past) dirPerm(dir string) (fs.FileMode, bool) {
 	return perm, ok
 }
 
+// goMode turns permission bits as Unix numbers them into Go's.
+func goMode(bits uint32) fs.FileMode {
+	m := fs.FileMode(bits).Perm()
+	for bit, mode := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if bits&bit != 0 {
+			m |= mode
+		}
+	}
+	return m
+}
+
 // stage puts a before-image at to.
 func (p *past) stage(path, to string) error {
 	saved := p.files[path]
@@ -176,7 +199,7 @@ func (p *past) stage(path, to string) error {
 	if err := copyFile(filepath.Join(p.dir, saved.File), to, 0o600); err != nil {
 		return err
 	}
-	if err := fsx.Chmod(to, fs.FileMode(saved.Perm).Perm()); err != nil {
+	if err := fsx.Chmod(to, goMode(saved.Perm)); err != nil {
 		return err
 	}
 	return fsx.Chtimes(to, time.Unix(0, saved.Mtime))

@@ -133,8 +133,8 @@ func (u *update) merge(ctx context.Context) error {
 	if len(u.res.Conflicts) > 0 {
 		u.res.State = agents.ApplyConflict
 		return agents.WithHint(fmt.Errorf("%s: %w", count(len(u.res.Conflicts), "path conflicts", "paths conflict"), agents.ErrConflict),
-			"agents plan shell %s, and there: git add -A && git commit -m mine; git merge %s; solve, git commit, exit; then agents plan apply %s",
-			u.rec.PlanID, u.base, u.rec.PlanID)
+			"agents plan shell %s -r %s, and there: git add -A && git commit -m mine; git merge %s; solve, git commit, exit; then agents plan apply %s",
+			u.rec.PlanID, u.ws.Resource.Name, u.base, u.rec.PlanID)
 	}
 	if err := u.mergeHead(ctx); err != nil {
 		return err
