@@ -260,7 +260,25 @@ func (s *session) run(ctx context.Context, c call, res *agents.RunResult) error 
 	}
 	diff, derr := s.diff(ctx, s.boxes, "", "", false)
 	res.Diff = diff
+	if derr == nil && len(diff.Files) == 0 {
+		s.sayUnseen(ctx)
+	}
 	return errors.Join(err, derr, s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil))
+}
+
+// sayUnseen tells of changes that the diff of a result does not show: ignored
+// files, and git's own state.
+func (s *session) sayUnseen(ctx context.Context) {
+	rows, err := s.rows(ctx)
+	if err != nil || len(rows) == 0 {
+		return
+	}
+	for _, b := range s.boxes {
+		if s.recordedWork(ctx, b) {
+			s.say("what changed in %s is ignored by git, or git's own state: agents plan diff %s --from %s shows it",
+				b.Resource().Name, s.plan.ID, rows[0].ID)
+		}
+	}
 }
 
 // changedSoFar is what the plan changed, for the result of a call that may have

@@ -59,7 +59,7 @@ func Checkpoints(list []agents.Checkpoint) Document {
 		Blocks: []Block{grid},
 	}
 	if slices.ContainsFunc(list, func(c agents.Checkpoint) bool { return c.Damaged }) {
-		d.Blocks = append(d.Blocks, Note("! damaged or gone: it cannot be restored"))
+		d.Blocks = append(d.Blocks, Note("! removed or damaged: it cannot be restored"))
 	}
 	return d
 }
