@@ -230,9 +230,13 @@ func (s *session) triggered(ctx context.Context, m mark) (string, *cut, error) {
 	return "", c, err
 }
 
-// collectEach is after how many checkpoints pruning looks for objects that no
-// state needs: it takes a walk over all states.
-const collectEach = 25
+// Pruning looks for objects that no state needs, which takes a walk over all
+// states, when what went had added this many bytes, and at every so-manyth
+// checkpoint: what is left in between is small.
+const (
+	collectBytes = 64 << 10
+	collectEach  = 25
+)
 
 // prune keeps the plan within its number of checkpoints.
 func (s *session) prune(ctx context.Context) error {
@@ -251,7 +255,13 @@ func (s *session) prune(ctx context.Context) error {
 	if len(remove) == 0 {
 		return nil
 	}
-	if rows[len(rows)-1].Seq%collectEach == 0 {
+	var added int64
+	for _, cp := range rows {
+		if slices.Contains(remove, cp.ID) {
+			added += cp.SizeBytes
+		}
+	}
+	if added >= collectBytes || rows[len(rows)-1].Seq%collectEach == 0 {
 		_, err = s.deleteRows(ctx, remove)
 		return err
 	}

@@ -159,7 +159,8 @@ func (l *lab) fsck() {
 	l.t.Helper()
 	out, err := l.tryGit("fsck", "--no-dangling", "--full")
 	for _, line := range strings.Split(out, "\n") {
-		if strings.Contains(line, "hasDotgit") || strings.HasPrefix(line, "notice:") || line == "" || strings.HasPrefix(line, "Checking") {
+		if strings.Contains(line, "hasDotgit") || strings.Contains(line, "gitignoreSymlink") || strings.Contains(line, "gitattributesSymlink") ||
+			strings.HasPrefix(line, "notice:") || line == "" || strings.HasPrefix(line, "Checking") {
 			continue
 		}
 		l.t.Errorf("git fsck: %s", line)
