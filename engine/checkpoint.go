@@ -240,6 +240,14 @@ const (
 
 // prune keeps the plan within its number of checkpoints.
 func (s *session) prune(ctx context.Context) error {
+	var count int
+	err := s.e.store.Read(ctx, func(tx *metastore.Tx) (err error) {
+		count, err = tx.Checkpoints().Count(s.plan.ID)
+		return err
+	})
+	if err != nil || count <= s.e.set.Retention.MaxCheckpoints {
+		return err
+	}
 	rows, err := s.rows(ctx)
 	if err != nil {
 		return err
