@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -87,8 +86,7 @@ func (b *bench) creation(t *table, trash *[]string) (shadow time.Duration, wt st
 	if err != nil {
 		return 0, "", err
 	}
-	slices.Sort(peers)
-	t.against(b.files, "sandbox creation, first access (git worktree add)", ours, peers[len(peers)/2], 1)
+	t.against(b.files, "sandbox creation, first access (git worktree add)", ours, middle(peers), 1)
 	settle()
 	shadow, err = median(b.runs, func() (time.Duration, error) {
 		if err := b.touch(wt); err != nil {

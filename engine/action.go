@@ -160,22 +160,18 @@ func (e *Engine) parseStep(i int, s stepFile, before []agents.Step) (agents.Step
 	default:
 		return step, fmt.Errorf("step %s: on_failure %q: want rollback or keep: %w", step.ID, s.OnFailure, agents.ErrInvalid)
 	}
-	if err := eachString(step.With, func(text string) error { _, err := parseTemplate(text); return err }); err != nil {
-		return step, fmt.Errorf("step %s: %w: %w", step.ID, err, agents.ErrInvalid)
-	}
 	return step, nil
 }
 
 // checkStep refuses a step that could not be bound to any arguments: a template
-// that uses one that is not declared, or an input without templates that does
+// that is none or uses one that is not declared, or an input without templates that does
 // not fit its tool.
 func (e *Engine) checkStep(step agents.Step, args []agents.Argument) error {
 	some := map[string]string{}
 	for _, arg := range args {
 		some[arg.Name] = "x"
 	}
-	filled, err := fill(step.With, some)
-	if err != nil {
+	if _, err := fill(step.With, some); err != nil {
 		return fmt.Errorf("step %s: %w: %w", step.ID, err, agents.ErrInvalid)
 	}
 	templates := false
@@ -183,7 +179,6 @@ func (e *Engine) checkStep(step agents.Step, args []agents.Argument) error {
 	if templates {
 		return nil
 	}
-	step.With, _ = filled.(map[string]any)
 	return e.checkInput(step)
 }
 

@@ -38,6 +38,10 @@ func (s *session) archiveUnapplied(ctx context.Context) (*agents.Archive, error)
 	if err := s.reviveUnapplied(ctx); err != nil {
 		return nil, err
 	}
+	rows, err := s.rows(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, b := range s.boxes {
 		if b.Open(ctx) != nil {
 			continue // applied, and its directory is gone: there is nothing to archive
@@ -49,7 +53,7 @@ func (s *session) archiveUnapplied(ctx context.Context) (*agents.Archive, error)
 		if err != nil {
 			return nil, err
 		}
-		if !work && !s.recordedWork(ctx, b) {
+		if !work && !recordedWork(rows, b) {
 			continue
 		}
 		if err := s.archive(ctx); err != nil {
@@ -64,13 +68,12 @@ func (s *session) archiveUnapplied(ctx context.Context) (*agents.Archive, error)
 
 // recordedWork reports whether a checkpoint holds another state of the sandbox
 // than its base: files, index, reflogs that are not there any more.
-func (s *session) recordedWork(ctx context.Context, b *box) bool {
+func recordedWork(rows []agents.Checkpoint, b *box) bool {
 	rec := b.Record()
 	if rec.ApplyState == agents.ApplyApplied || rec.BaseRef == "" {
 		return false
 	}
-	rows, err := s.rows(ctx)
-	return err != nil || slices.ContainsFunc(rows, func(cp agents.Checkpoint) bool {
+	return slices.ContainsFunc(rows, func(cp agents.Checkpoint) bool {
 		ref := rowRefs(cp)[rec.ID]
 		return ref != "" && ref != rec.BaseRef
 	})

@@ -274,7 +274,7 @@ func (s *session) sayUnseen(ctx context.Context) {
 		return
 	}
 	for _, b := range s.boxes {
-		if s.recordedWork(ctx, b) {
+		if recordedWork(rows, b) {
 			s.say("what changed in %s is ignored by git, or git's own state: agents plan diff %s --from %s shows it",
 				b.Resource().Name, s.plan.ID, rows[0].ID)
 		}

@@ -249,7 +249,6 @@ func (r Plans) fill(byID map[string]*agents.Plan, within string, args []any) err
 	return nil
 }
 
-// planLabel names a plan for a message.
 // newPlanLabel names a plan that nobody knows yet by its name alone.
 func newPlanLabel(p *agents.Plan) string {
 	if p.Name == "" {
@@ -258,6 +257,7 @@ func newPlanLabel(p *agents.Plan) string {
 	return "plan " + p.Name
 }
 
+// planLabel names a plan for a message.
 func planLabel(p *agents.Plan) string {
 	return strings.TrimRight(fmt.Sprintf("plan %s %s", p.ID, p.Name), " ")
 }

@@ -84,25 +84,25 @@ func open(ctx context.Context, path string, opts Options) (*Store, error) {
 	if s.refused != nil {
 		how = readMode(path, mayWrite(filepath.Dir(path)) == nil)
 	}
-	if s.db, err = openFile(path, how); err != nil {
-		return nil, err
-	}
-	err = explain(path, s.db.PingContext(ctx))
+	s.db, err = openReached(ctx, path, how)
 	if errors.Is(err, agents.ErrNoSpace) && !hasLog(path) {
 		// Without room not even the index of a log can be made: nobody writes.
 		s.refused = err
-		if err := s.db.Close(); err != nil {
-			return nil, err
-		}
-		if s.db, err = openFile(path, frozen); err != nil {
-			return nil, err
-		}
-		err = explain(path, s.db.PingContext(ctx))
+		s.db, err = openReached(ctx, path, frozen)
 	}
+	return s, err
+}
+
+// openReached opens the file and makes sure that it can be reached.
+func openReached(ctx context.Context, path string, how access) (*sql.DB, error) {
+	db, err := openFile(path, how)
 	if err != nil {
-		return nil, errors.Join(err, s.db.Close())
+		return nil, err
 	}
-	return s, nil
+	if err := db.PingContext(ctx); err != nil {
+		return nil, errors.Join(explain(path, err), db.Close())
+	}
+	return db, nil
 }
 
 // bringUpToDate migrates a database that is behind, and finds out whether it

@@ -115,6 +115,22 @@ func modeBits(m fs.FileMode) uint32 {
 	return bits
 }
 
+// PermissionMode turns permission bits as Unix numbers them, setuid, setgid and
+// sticky among them, into Go's.
+func PermissionMode(bits uint32) fs.FileMode {
+	m := fs.FileMode(bits & 0o777)
+	if bits&0o4000 != 0 {
+		m |= fs.ModeSetuid
+	}
+	if bits&0o2000 != 0 {
+		m |= fs.ModeSetgid
+	}
+	if bits&0o1000 != 0 {
+		m |= fs.ModeSticky
+	}
+	return m
+}
+
 // identityOf returns the identity that fi tells, without a link's target.
 func identityOf(fi fs.FileInfo) Identity {
 	id := Identity{Size: fi.Size(), Mode: modeBits(fi.Mode()), Mtime: fi.ModTime().UnixNano(), Kind: kindOf(fi.Mode())}

@@ -123,8 +123,8 @@ func TestB031FullCheckpointStore(t *testing.T) {
 	for _, leave := range []string{"some", "nothing"} {
 		if leave == "nothing" {
 			fill, err := os.Create(ballast)
-			for block := make([]byte, 4096); err == nil; _, err = fill.Write(block) {
-			}
+			must(t, err)
+			fillDisk(fill)
 			fill.Close()
 		}
 		res := step()
@@ -164,8 +164,8 @@ func TestFullDataDirectory(t *testing.T) {
 	l.agents("plan", "exec", l.plan, "--", "sh", "-ec", "echo v2 >a.txt")
 	before := l.everything()
 	fill, err := os.Create(l.at("data", "ballast"))
-	for block := make([]byte, 4096); err == nil; _, err = fill.Write(block) {
-	}
+	must(t, err)
+	fillDisk(fill)
 	fill.Close()
 	for _, line := range []string{"plan list", "plan status PLAN", "plan checkpoint list PLAN", "plan events PLAN", "doctor"} {
 		l.agents(l.words(line)...)
@@ -191,8 +191,7 @@ func (l *lab) stepWithout(ref *reference, leave int64) {
 	defer fill.Close()
 	must(l.t, syscall.Fallocate(int(fill.Fd()), 0, 0, max(1, int64(st.Bavail)*int64(st.Bsize)-leave-100_000)))
 	if leave == 0 {
-		for block := make([]byte, 4096); err == nil; _, err = fill.Write(block) {
-		}
+		fillDisk(fill)
 	}
 	started := time.Now()
 	res := l.run("", "plan", "exec", l.plan, "--", "sh", "-ec", "head -c 6000000 /dev/urandom >big; echo more >more")
@@ -209,6 +208,13 @@ func (l *lab) stepWithout(ref *reference, leave int64) {
 	l.judge(ref)
 	if l.t.Failed() {
 		l.t.Logf("%v", res)
+	}
+}
+
+// fillDisk writes to a file until the disk takes no block more.
+func fillDisk(f *os.File) {
+	var err error
+	for block := make([]byte, 4096); err == nil; _, err = f.Write(block) {
 	}
 }
 

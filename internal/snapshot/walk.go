@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
 )
 
 // item is one entry of a directory as a state has it: what the tree says and
@@ -168,21 +169,12 @@ func (s *Store) entry(it item) (Entry, error) {
 
 // fileMode joins git's mode and permission bits.
 func fileMode(gitMode, perm uint32) fs.FileMode {
-	m := fs.FileMode(perm & 0o777)
+	m := fsx.PermissionMode(perm)
 	switch gitMode {
 	case modeTree:
 		m |= fs.ModeDir
 	case modeLink:
 		m |= fs.ModeSymlink
-	}
-	if perm&0o4000 != 0 {
-		m |= fs.ModeSetuid
-	}
-	if perm&0o2000 != 0 {
-		m |= fs.ModeSetgid
-	}
-	if perm&0o1000 != 0 {
-		m |= fs.ModeSticky
 	}
 	return m
 }

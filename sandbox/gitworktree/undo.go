@@ -128,7 +128,7 @@ func newPast(j *journal, journalDir string) *past {
 		}
 	}
 	for _, d := range j.intent.Dirs {
-		p.dirBits[string(d.Path)] = goMode(d.Before.Perm)
+		p.dirBits[string(d.Path)] = fsx.PermissionMode(d.Before.Perm)
 	}
 	return p
 }
@@ -176,17 +176,6 @@ func (p *past) dirPerm(dir string) (fs.FileMode, bool) {
 	return perm, ok
 }
 
-// goMode turns permission bits as Unix numbers them into Go's.
-func goMode(bits uint32) fs.FileMode {
-	m := fs.FileMode(bits).Perm()
-	for bit, mode := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-		if bits&bit != 0 {
-			m |= mode
-		}
-	}
-	return m
-}
-
 // stage puts a before-image at to.
 func (p *past) stage(path, to string) error {
 	saved := p.files[path]
@@ -199,7 +188,7 @@ func (p *past) stage(path, to string) error {
 	if err := copyFile(filepath.Join(p.dir, saved.File), to, 0o600); err != nil {
 		return err
 	}
-	if err := fsx.Chmod(to, goMode(saved.Perm)); err != nil {
+	if err := fsx.Chmod(to, fsx.PermissionMode(saved.Perm)); err != nil {
 		return err
 	}
 	return fsx.Chtimes(to, time.Unix(0, saved.Mtime))
