@@ -74,7 +74,11 @@ func (a *actor) step() {
 		if a.draw("big", 20) == 0 {
 			content = strings.Repeat(content+"\n", 800_000)
 		}
-		_ = os.WriteFile(a.touch(name), []byte(content), 0o644)
+		path := a.touch(name)
+		if target, err := os.Readlink(path); err == nil {
+			a.touch(filepath.Join(filepath.Dir(name), target)) // a write follows the link
+		}
+		_ = os.WriteFile(path, []byte(content), 0o644)
 	case 3:
 		if f, err := os.OpenFile(a.touch(file), os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0); err == nil {
 			_, _ = f.WriteString("more")
