@@ -28,6 +28,7 @@ type Move struct {
 	ran     bool // Run succeeded in this process
 	undoing bool
 	plain   bool // a test wants the way of file systems without rename flags
+	bulk    bool // so much changes that whole file systems are synced
 	roots   []*tree
 	hold    *tree
 }

@@ -239,7 +239,7 @@ func TestMoveJournals(t *testing.T) {
 	path := filepath.Join(b.journal, "move-prepared")
 	data, err := os.ReadFile(path)
 	must(t, err)
-	for name, bad := range map[string][]byte{"empty": nil, "cut": data[:len(data)/2], "changed": []byte(strings.Replace(string(data), `"version":1`, `"version":2`, 1))} {
+	for name, bad := range map[string][]byte{"empty": nil, "cut": data[:len(data)/2], "changed": []byte(strings.Replace(string(data), `"version":2`, `"version":3`, 1))} {
 		must(t, os.WriteFile(path, bad, 0o600))
 		if _, err := fsx.LoadMove(b.journal); !errors.Is(err, agents.ErrDamaged) {
 			t.Errorf("%s journal: %v, want ErrDamaged", name, err)

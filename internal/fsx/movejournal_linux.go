@@ -17,8 +17,9 @@ import (
 // moveForgotten is the state in which only deleting is left.
 const moveForgotten MoveState = "forgotten"
 
-// journalVersion is the format of journals. Another one is not read.
-const journalVersion = 1
+// journalVersion is the format of journals. A newer one is not read; those of
+// the first format had no times and no writing in place.
+const journalVersion = 2
 
 // journal is the intent of a Move, written before its first step and never
 // changed: its file name says the state.
@@ -45,7 +46,7 @@ const (
 	verbMkdir verb = "make directory"   // a finished directory comes to a free path
 	verbNew   verb = "create"           // a staged thing comes to a free path
 	verbSwap  verb = "replace"          // a staged thing is exchanged with what is there (no directory)
-	verbMode  verb = "change mode of"   // a file gets other permission bits
+	verbMode  verb = "change mode of"   // a file gets other permission bits or another time
 )
 
 // moveStep is one change of one path.
@@ -92,6 +93,7 @@ type moveDir struct {
 	Work  bool   `json:"w,omitempty"` // names in it change: it must be writable for the time
 	Sets  bool   `json:"x,omitempty"` // gets the bits Final
 	Final uint32 `json:"e,omitempty"`
+	Time  int64  `json:"u,omitempty"` // gets this modification time; 0 = as it comes
 }
 
 // write publishes the journal as prepared.
@@ -123,7 +125,7 @@ func readJournal(path string) (journal, error) {
 	if err := json.Unmarshal(body, &j); err != nil {
 		return journal{}, fmt.Errorf("move journal %s: %w: %w", path, err, agents.ErrDamaged)
 	}
-	if j.Version != journalVersion {
+	if j.Version < 1 || j.Version > journalVersion {
 		return journal{}, fmt.Errorf("move journal %s: format %d: %w", path, j.Version, agents.ErrNewerData)
 	}
 	return j, nil

@@ -94,6 +94,8 @@ func (p *movePlan) add(op *Op) error {
 		why = "not a clean path below the root"
 	case op.Keep && (op.Staged != "" || op.Dir), op.Keep && op.Before.Kind != KindFile:
 		why = "Keep is for a file that is there, alone"
+	case op.Mtime != 0 && !op.Keep && !op.Dir:
+		why = "Mtime is for Dir and Keep"
 	case op.Dir && op.Staged != "" && op.Before.Kind == KindDir:
 		why = "a staged directory cannot replace a directory"
 	case op.Staged != "" && !filepath.IsAbs(op.Staged):
@@ -239,18 +241,22 @@ func (p *movePlan) planArrivals() error {
 }
 
 // mkdir plans a new directory, made in the hold so that its inode is known
-// beforehand, or new bits for the one that is there.
+// beforehand, or new bits and a time for the one that is there.
 func (p *movePlan) mkdir(at place, op *Op) error {
 	final := modeBits(op.Perm)
+	mtime, err := p.stored(at, op.Mtime)
+	if err != nil {
+		return err
+	}
 	if op.Before.Kind == KindDir {
-		if op.Before.Mode == final {
+		if op.Before.Mode == final && mtime == 0 {
 			return nil
 		}
-		dir, err := p.dirAt(at)
+		dir, err := p.dirAt(at) // also for the time that it has: names in it may change
 		if err != nil {
 			return err
 		}
-		dir.Sets, dir.Final = true, final
+		dir.Sets, dir.Final, dir.Time = op.Before.Mode != final, final, mtime
 		return nil
 	}
 	from := op.Staged
@@ -274,7 +280,7 @@ func (p *movePlan) mkdir(at place, op *Op) error {
 	}
 	p.dirs[at] = &moveDir{
 		Root: at.root, Path: []byte(at.path), Ino: id.Ino, Mode: id.Mode, Mtime: id.Mtime,
-		Made: true, Work: true, Sets: true, Final: final,
+		Made: true, Work: true, Sets: true, Final: final, Time: mtime,
 	}
 	return nil
 }
@@ -284,7 +290,14 @@ func (p *movePlan) arrive(at place, op *Op) error {
 	if op.Keep {
 		after := op.Before
 		after.Mode = modeBits(op.Perm)
-		if after.Mode == op.Before.Mode {
+		mtime, err := p.stored(at, op.Mtime)
+		if err != nil {
+			return err
+		}
+		if mtime != 0 {
+			after.Mtime = mtime
+		}
+		if after.Mode == op.Before.Mode && after.Mtime == op.Before.Mtime {
 			return nil
 		}
 		p.steps = append(p.steps, moveStep{Do: verbMode, Root: at.root, Path: []byte(at.path), Before: op.Before, After: after})
@@ -302,6 +315,22 @@ func (p *movePlan) arrive(at place, op *Op) error {
 		s.Do, s.Before = verbNew, Identity{}
 	}
 	return p.step(at, s)
+}
+
+// stored returns what the file system keeps of a modification time, which may
+// be coarser, by giving it to the hold: a step is known by the time that it set.
+func (p *movePlan) stored(at place, mtime int64) (int64, error) {
+	if mtime == 0 {
+		return 0, nil
+	}
+	if err := p.m.chtimesFD(p.m.hold.fd, mtime, p.m.hold.path); err != nil {
+		return 0, p.fail(at, err)
+	}
+	id, err := p.m.hold.identifyDir("")
+	if err != nil {
+		return 0, p.fail(at, err)
+	}
+	return id.Mtime, nil
 }
 
 // staged returns the identity of a finished thing, if it can be moved.

@@ -135,8 +135,8 @@ func (m *Move) swap(s *moveStep, fd int, name string) error {
 	return m.moveInto(unix.AT_FDCWD, from, m.hold.fd, s.Slot, what)
 }
 
-// setMode changes the bits of a file. Another name of the same file may have
-// been first.
+// setMode changes the bits and the time of a file. Another name of the same
+// file may have been first.
 func (m *Move) setMode(s *moveStep, fd int, name string) error {
 	have, links, err := identifyAt(fd, name)
 	if err != nil {
@@ -148,10 +148,12 @@ func (m *Move) setMode(s *moveStep, fd int, name string) error {
 	if err := s.expect(fd, name); err != nil {
 		return err
 	}
-	return m.chmodFile(s, fd, name, s.After.Mode)
+	return m.dressPath(s, fd, name, s.After.Mode, s.After.Mtime)
 }
 
-func (m *Move) chmodFile(s *moveStep, fd int, name string, mode uint32) error {
+// dressPath gives the file that was there before the step these bits and this
+// modification time, durably.
+func (m *Move) dressPath(s *moveStep, fd int, name string, mode uint32, mtime int64) error {
 	file, err := unix.Openat(fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -164,10 +166,48 @@ func (m *Move) chmodFile(s *moveStep, fd int, name string, mode uint32) error {
 	if st.Ino != s.Before.Ino {
 		return differs(s.Before, identityOfStat(&st))
 	}
-	if err := m.hit("fsx.chmod", string(s.Path)); err != nil {
+	if err := m.dress(file, identityOfStat(&st), mode, mtime, string(s.Path)); err != nil {
 		return err
 	}
-	return chmodFD(file, mode)
+	return m.syncFile(fd, name, string(s.Path))
+}
+
+// dress sets what differs of the bits and the modification time of what a
+// handle stands for, the time last.
+func (m *Move) dress(fd int, have Identity, mode uint32, mtime int64, what string) error {
+	if have.Mode != mode {
+		if err := m.hit("fsx.chmod", what); err != nil {
+			return err
+		}
+		if err := chmodFD(fd, mode); err != nil {
+			return err
+		}
+	}
+	if have.Mtime != mtime {
+		return m.chtimesFD(fd, mtime, what)
+	}
+	return nil
+}
+
+// syncFile makes the bits and times of a file durable, or leaves that to
+// syncRoots. As with a directory, what may not be read is left to the journal
+// of its file system.
+func (m *Move) syncFile(fd int, name string, what string) error {
+	if m.bulk {
+		return nil
+	}
+	file, err := unix.Openat(fd, name, unix.O_RDONLY|openCarefully|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.EACCES) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(file)
+	if err := m.hit("fsx.sync", what); err != nil {
+		return err
+	}
+	return unix.Fsync(file)
 }
 
 // done reports whether the step was made and not taken back.
@@ -303,13 +343,22 @@ func (m *Move) replaceBack(s *moveStep, fd int, name string, fromFD int, from st
 	return m.moveInto(fromFD, from, fd, name, string(s.Path))
 }
 
-// resetMode gives a file its old bits again, if it has the new ones.
+// resetMode gives a file its old bits again, if it has the new ones, and its
+// old time, if it has the new one: a kill may have come between the two, and
+// one that somebody else set stays.
 func (m *Move) resetMode(s *moveStep, fd int, name string) error {
 	have, _, err := identifyAt(fd, name)
-	if err != nil || have.Ino != s.Before.Ino || have.Kind != s.Before.Kind || have.Mode != s.After.Mode {
+	if err != nil || have.Ino != s.Before.Ino || have.Kind != s.Before.Kind {
 		return err
 	}
-	return m.chmodFile(s, fd, name, s.Before.Mode)
+	mode, mtime := have.Mode, have.Mtime
+	if mode == s.After.Mode {
+		mode = s.Before.Mode
+	}
+	if mtime == s.After.Mtime {
+		mtime = s.Before.Mtime
+	}
+	return m.dressPath(s, fd, name, mode, mtime)
 }
 
 // makeWritable gives the owner all rights in directories where names change
@@ -352,8 +401,8 @@ func (d *moveDir) fail(err error) error {
 	return &MoveError{Root: d.Root, Path: path, Do: "change directory", Err: err}
 }
 
-// settleDirs gives all directories their bits, deepest first, and makes what
-// happened in them durable.
+// settleDirs gives all directories their bits and the times that were asked
+// for, deepest first, and makes what happened in them durable.
 func (m *Move) settleDirs() error {
 	for i := range slices.Backward(m.j.Dirs) {
 		d := &m.j.Dirs[i]
@@ -364,7 +413,7 @@ func (m *Move) settleDirs() error {
 		if d.Sets {
 			mode = d.Final
 		}
-		if err := m.roots[d.Root].settle(m, string(d.Path), mode, 0); err != nil {
+		if err := m.roots[d.Root].settle(m, string(d.Path), mode, d.Time); err != nil {
 			return d.fail(err)
 		}
 	}
@@ -372,7 +421,9 @@ func (m *Move) settleDirs() error {
 }
 
 // restoreDirs gives the directories that were there before their bits and
-// times again, deepest first, where nobody else changed the bits.
+// times again, deepest first, where nobody else changed the bits. The time of
+// one in which the Move changed no names is put back only if it is the Move's:
+// another one tells of names that somebody else changed.
 func (m *Move) restoreDirs() error {
 	var errs []error
 	for i := range slices.Backward(m.j.Dirs) {
@@ -386,8 +437,12 @@ func (m *Move) restoreDirs() error {
 		if mode == d.Mode|0o700 || d.Sets && (mode == d.Final || mode == d.Final|0o700) {
 			mode = d.Mode
 		}
+		mtime := d.Mtime
+		if !d.Work && id.Mtime != d.Time {
+			mtime = 0
+		}
 		if err == nil {
-			err = t.settle(m, rel, mode, d.Mtime)
+			err = t.settle(m, rel, mode, mtime)
 		}
 		if err != nil {
 			errs = append(errs, d.fail(err))

@@ -223,7 +223,7 @@ func (t *tree) settle(m *Move, rel string, mode uint32, mtime int64) error {
 			return err
 		}
 	}
-	if m.manyDirs() || readable < 0 {
+	if m.bulk || readable < 0 {
 		return nil
 	}
 	if err := m.hit("fsx.syncdir", path.Join(t.path, rel)); err != nil {
@@ -232,14 +232,22 @@ func (t *tree) settle(m *Move, rel string, mode uint32, mtime int64) error {
 	return unix.Fsync(readable)
 }
 
-// manyDirs reports whether syncing the whole file system once costs less than
-// syncing each directory.
-func (m *Move) manyDirs() bool { return len(m.j.Dirs) > 100 }
+// isBulk reports whether syncing the whole file system once costs less than
+// syncing each directory and each file with other bits or another time.
+func (j *journal) isBulk() bool {
+	n := len(j.Dirs)
+	for i := range j.Steps {
+		if j.Steps[i].Do == verbMode {
+			n++
+		}
+	}
+	return n > 100
+}
 
-// syncRoots syncs the file system of each root, if the directories were not
-// synced one by one.
+// syncRoots syncs the file system of each root, if what changed was not synced
+// one by one.
 func (m *Move) syncRoots() error {
-	if !m.manyDirs() {
+	if !m.bulk {
 		return nil
 	}
 	for _, t := range m.roots {
@@ -400,6 +408,7 @@ func mountID(fd int) uint64 {
 // openTrees opens the roots and the hold, if they still are what they were.
 func (m *Move) openTrees() error {
 	m.closeTrees()
+	m.bulk = m.j.isBulk()
 	for _, r := range m.j.Roots {
 		t, err := openTree(string(r.Path))
 		if err != nil {
