@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	agents "github.com/cleveragents/agents"
 )
@@ -116,26 +115,10 @@ func dressFile(in *os.File, out *File, fi fs.FileInfo) error {
 	return Chtimes(out.Name(), fi.ModTime())
 }
 
-// Skipped is something that a copy left out, and why.
-type Skipped struct {
-	Path string // relative, raw bytes
-	Why  string
-}
-
-// CopyReport says what CopyTree did.
-type CopyReport struct {
-	Files   int
-	Bytes   int64 // sizes of the files, each hard-linked file once
-	Skipped []Skipped
-}
-
-// CopyTree makes dst, which must not exist, a faithful copy of the directory
-// src: what CopyFile keeps, symbolic links as links, hard links among the
-// files of the tree, directories with their bits and times, read-only ones
-// too. FIFOs, sockets, devices and other mounted file systems are skipped and
-// reported. Everything is durable when it returns. On error nothing is left.
+// CopyTree makes dst, which must not exist, a copy of the directory src, as
+// Survey.Copy does, and makes it durable. A file that keeps changing while it
+// is copied is agents.ErrConflict. On error nothing is left.
 func CopyTree(ctx context.Context, src, dst string) (CopyReport, error) {
-	c := treeCopy{ctx: ctx, src: src, dst: dst, links: map[[2]uint64]string{}}
 	fi, err := os.Lstat(src)
 	if err == nil && !fi.IsDir() {
 		err = fmt.Errorf("copy %s: is %s, not a directory: %w", showPath(src), kindOf(fi.Mode()), agents.ErrInvalid)
@@ -143,114 +126,22 @@ func CopyTree(ctx context.Context, src, dst string) (CopyReport, error) {
 	if err != nil {
 		return CopyReport{}, err
 	}
-	c.dev, _ = device(fi)
-	if err := Mkdir(dst, 0o700); err != nil {
+	s, err := SurveyTree(ctx, src)
+	if err != nil {
 		return CopyReport{}, err
 	}
-	if err := errors.Join(c.dir("", fi), ctx.Err()); err != nil {
+	report, err := s.Copy(ctx, dst, CopyOptions{})
+	if err != nil {
+		return CopyReport{}, err
+	}
+	if len(report.Unsteady) > 0 {
+		err = fmt.Errorf("copy %s: %s changes while it is read: %w", showPath(src), showPath(report.Unsteady[0]), agents.ErrConflict)
+	}
+	if err == nil {
+		err = syncTree(dst)
+	}
+	if err != nil {
 		return CopyReport{}, errors.Join(err, RemoveAll(dst))
 	}
-	if err := syncTree(dst); err != nil {
-		return CopyReport{}, errors.Join(err, RemoveAll(dst))
-	}
-	return c.report, nil
-}
-
-type treeCopy struct {
-	ctx      context.Context
-	src, dst string
-	dev      uint64
-	links    map[[2]uint64]string // file system and inode → where its copy is
-	report   CopyReport
-}
-
-// dir copies what is in a directory, and then gives it its bits and times.
-func (c *treeCopy) dir(rel string, fi fs.FileInfo) error {
-	entries, err := os.ReadDir(filepath.Join(c.src, rel))
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if err := c.ctx.Err(); err != nil {
-			return err
-		}
-		if err := c.entry(filepath.Join(rel, e.Name())); err != nil {
-			return err
-		}
-	}
-	return c.dress(rel, fi)
-}
-
-func (c *treeCopy) dress(rel string, fi fs.FileInfo) error {
-	from, to := filepath.Join(c.src, rel), filepath.Join(c.dst, rel)
-	if err := copyOwner(to, fi); err != nil {
-		return err
-	}
-	if err := copyXattrs(from, to); err != nil {
-		return err
-	}
-	if err := Chmod(to, fi.Mode()); err != nil {
-		return err
-	}
-	return Chtimes(to, fi.ModTime())
-}
-
-func (c *treeCopy) entry(rel string) error {
-	from, to := filepath.Join(c.src, rel), filepath.Join(c.dst, rel)
-	fi, err := os.Lstat(from)
-	if err != nil {
-		return err
-	}
-	switch kindOf(fi.Mode()) {
-	case KindDir:
-		if dev, known := device(fi); known && dev != c.dev {
-			c.skip(rel, "is on another file system")
-			return nil
-		}
-		if err := Mkdir(to, 0o700); err != nil {
-			return err
-		}
-		return c.dir(rel, fi)
-	case KindSymlink:
-		return c.link(from, to, fi)
-	case KindFile:
-		return c.file(from, to, fi)
-	}
-	c.skip(rel, "is a FIFO, socket or device")
-	return nil
-}
-
-func (c *treeCopy) skip(rel, why string) {
-	c.report.Skipped = append(c.report.Skipped, Skipped{Path: rel, Why: why})
-}
-
-func (c *treeCopy) link(from, to string, fi fs.FileInfo) error {
-	target, err := os.Readlink(from)
-	if err != nil {
-		return err
-	}
-	if err := Symlink(target, to); err != nil {
-		return err
-	}
-	if err := copyOwner(to, fi); err != nil {
-		return err
-	}
-	return copyLinkTime(to, fi.ModTime())
-}
-
-func (c *treeCopy) file(from, to string, fi fs.FileInfo) error {
-	dev, ino, _ := inode(fi)
-	key := [2]uint64{dev, ino}
-	if first, ok := c.links[key]; ok {
-		return Link(first, to)
-	}
-	if err := CopyFile(from, to); err != nil {
-		return err
-	}
-	if hardLinks(fi) > 1 {
-		c.links[key] = to
-	}
-	c.report.Files++
-	c.report.Bytes += fi.Size()
-	return nil
+	return report, nil
 }

@@ -129,8 +129,8 @@ func noXattrs(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
 }
 
-// copyLinkTime sets the modification time of a symbolic link itself.
-func copyLinkTime(path string, mtime time.Time) error {
+// Lchtimes sets the modification time of path, which it does not follow.
+func Lchtimes(path string, mtime time.Time) error {
 	if err := failpoint.Hit("fsx.chtimes", path); err != nil {
 		return err
 	}

@@ -45,15 +45,20 @@ func (p perms) of(gitMode uint32) uint32 {
 
 // attr is what a line says about one entry. A nil pointer says nothing.
 type attr struct {
-	perm  *uint32
-	owner *owner
-	xattr string // as encodeXattrs returns it
+	perm   *uint32
+	owner  *owner
+	mtime  *int64 // nanoseconds since 1970
+	link   string // see linkID
+	sparse bool
+	xattr  string // as encodeXattrs returns it
 }
 
 // owner is a user and a group.
 type owner struct{ uid, gid uint32 }
 
-func (a attr) empty() bool { return a.perm == nil && a.owner == nil && a.xattr == "" }
+func (a attr) empty() bool {
+	return a.perm == nil && a.owner == nil && a.mtime == nil && a.link == "" && !a.sparse && a.xattr == ""
+}
 
 // dirAttrs is the content of an entries blob.
 type dirAttrs struct {
@@ -94,7 +99,17 @@ func (a attr) line(b *bytes.Buffer, name string) {
 	if a.xattr != "" {
 		xattr = a.xattr
 	}
-	fmt.Fprintf(b, "%s %s %s %s\n", name, perm, own, xattr)
+	fmt.Fprintf(b, "%s %s %s", name, perm, own)
+	if a.mtime != nil {
+		fmt.Fprintf(b, " t%d", *a.mtime)
+	}
+	if a.link != "" {
+		b.WriteString(" l" + a.link)
+	}
+	if a.sparse {
+		b.WriteString(" s")
+	}
+	fmt.Fprintf(b, " %s\n", xattr)
 }
 
 // decodeAttrs reads an entries blob. A malformed one is agents.ErrDamaged.
@@ -180,13 +195,41 @@ func decodeAttr(s string) (attr, error) {
 		}
 		a.owner = &owner{uint32(uid), uint32(gid)}
 	}
-	if f[2] != "-" {
-		if _, err := decodeXattrs(f[2]); err != nil {
-			return attr{}, err
-		}
-		a.xattr = f[2]
+	xattr, err := a.decodeExact(f[2])
+	if err != nil || xattr == "-" {
+		return a, err
 	}
+	if _, err := decodeXattrs(xattr); err != nil {
+		return attr{}, err
+	}
+	a.xattr = xattr
 	return a, nil
+}
+
+// decodeExact takes the words of an exact root off a line and returns the rest.
+func (a *attr) decodeExact(s string) (rest string, err error) {
+	for s != "" && s[0] != '-' && s[0] != '"' {
+		word, rest, ok := strings.Cut(s, " ")
+		if !ok {
+			return "", agents.ErrDamaged
+		}
+		switch word[0] {
+		case 't':
+			mtime, err := strconv.ParseInt(word[1:], 10, 64)
+			if err != nil {
+				return "", agents.ErrDamaged
+			}
+			a.mtime = &mtime
+		case 'l':
+			a.link = word[1:]
+		case 's':
+			a.sparse = true
+		default:
+			return "", agents.ErrDamaged
+		}
+		s = rest
+	}
+	return s, nil
 }
 
 // encodeXattrs spells extended attributes on one line, sorted by name.

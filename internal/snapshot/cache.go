@@ -45,6 +45,8 @@ const (
 	flagRacy   = 1 << iota // changed so late that its times cannot tell: look again
 	flagInBase             // the store does not have the object; the base commit reaches it
 	flagRead               // content or attributes must be read; never in a file
+	flagLinked             // a file with other names, in the root or elsewhere
+	flagSparse             // a file with holes
 )
 
 // dir is a directory of the cache. The entries and names of one that was

@@ -107,7 +107,7 @@ func (t *Tracker) recordOnce(ctx context.Context, opts recordOptions) (*recordin
 		opts.paths = nil
 	}
 	rec := &recording{recorder: recorder{
-		scanner: &scanner{ctx: ctx, c: c, roots: roots, start: fileClock()},
+		scanner: &scanner{ctx: ctx, c: c, roots: roots, exact: slices.ContainsFunc(t.roots, func(r Root) bool { return r.Exact }), start: fileClock()},
 		pack:    newPackWriter(t.store.packDir(), t.store.f, t.store.sound),
 		seeds:   t.seeds,
 		base:    opts.base,
@@ -138,9 +138,13 @@ func (rec *recording) make(paths []Path) (oid, error) {
 	if err := rec.scan(paths); err != nil {
 		return oid{}, err
 	}
+	if paths != nil && rec.readsLinked() {
+		return oid{}, errMoving // its other names are not among the known paths
+	}
 	if err := rec.read(); err != nil {
 		return oid{}, err
 	}
+	rec.findLinks()
 	return rec.trees()
 }
 

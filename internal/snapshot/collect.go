@@ -97,7 +97,7 @@ type marker struct {
 func (m *marker) commit(ctx context.Context, id oid) error {
 	for queue := []oid{id}; len(queue) > 0; {
 		id, queue = queue[0], queue[1:]
-		if m.live[id] || !m.s.has(id) {
+		if m.live[id] || !m.s.owns(id) {
 			continue
 		}
 		m.live[id] = true
@@ -114,7 +114,7 @@ func (m *marker) commit(ctx context.Context, id oid) error {
 }
 
 func (m *marker) tree(ctx context.Context, id oid) error {
-	if m.live[id] || !m.s.has(id) {
+	if m.live[id] || !m.s.owns(id) {
 		return nil
 	}
 	m.live[id] = true

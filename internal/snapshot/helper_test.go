@@ -31,6 +31,7 @@ type lab struct {
 	roots   []snapshot.Root
 	store   *snapshot.Store
 	tracker *snapshot.Tracker
+	exact   bool // digest tells times, links and holes
 }
 
 func newLab(t *testing.T, skip ...string) *lab {
@@ -240,7 +241,46 @@ func describe(path string) (string, error) {
 
 func (l *lab) digest() string {
 	l.t.Helper()
+	if l.exact {
+		return digest(l.t, l.dir, l.private) + "\n" + exactly(l.t, l.dir)
+	}
 	return digest(l.t, l.dir, l.private)
+}
+
+// exactly tells times, hard links and holes.
+func exactly(t *testing.T, dir string) string {
+	t.Helper()
+	var lines []string
+	first := map[uint64]string{}
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st := fi.Sys().(*syscall.Stat_t)
+		line := fmt.Sprintf("%q at %d", path, st.Mtim.Nano())
+		if fi.Mode().IsRegular() {
+			if first[st.Ino] == "" {
+				first[st.Ino] = path
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			hole, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_HOLE)
+			if err != nil {
+				return err
+			}
+			f.Close()
+			line += fmt.Sprintf(" is %q with %d names, holes %v", first[st.Ino], st.Nlink, hole < st.Size)
+		}
+		lines = append(lines, line)
+		return nil
+	}))
+	return strings.Join(lines, "\n")
 }
 
 func must(t *testing.T, err error) {

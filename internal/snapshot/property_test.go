@@ -29,6 +29,7 @@ type actor struct {
 	t       *rapid.T
 	dir     string
 	touched []string
+	exact   bool // it links files, makes holes and sets times too
 }
 
 func (a *actor) draw(label string, n int) int { return rapid.IntRange(0, n-1).Draw(a.t, label) }
@@ -68,7 +69,11 @@ func (a *actor) step() {
 	if os.Geteuid() != 0 {
 		perm |= 0o400 // what its owner may not read is refused, as it must be
 	}
-	switch a.draw("op", 12) {
+	ops := 12
+	if a.exact {
+		ops = 16
+	}
+	switch a.draw("op", ops) {
 	case 0, 1, 2:
 		content := fmt.Sprint(rapid.IntRange(0, 50).Draw(a.t, "content"))
 		if a.draw("big", 20) == 0 {
@@ -111,6 +116,19 @@ func (a *actor) step() {
 			}
 			_ = unix.Setxattr(a.touch(file), "user.test", []byte{0, 1, byte(a.draw("attr", 9))}, 0)
 		}
+	case 12, 13:
+		if fi, err := os.Lstat(filepath.Join(a.dir, file)); err == nil && fi.Mode().IsRegular() {
+			_ = os.Link(a.touch(file), a.touch(name))
+		}
+	case 14:
+		if f, err := os.OpenFile(a.touch(file), os.O_WRONLY|unix.O_NOFOLLOW, 0); err == nil {
+			_, _ = f.WriteAt([]byte("end"), int64(20_000+a.draw("hole", 100_000)))
+			f.Close()
+		}
+	case 15:
+		what := []string{file, dir}[a.draw("what", 2)]
+		at := []unix.Timespec{{Sec: 1}, {Sec: int64(a.draw("time", 2_000_000_000)), Nsec: int64(a.draw("nanoseconds", 1_000_000_000))}}
+		_ = unix.UtimesNanoAt(unix.AT_FDCWD, a.touch(what), at, unix.AT_SYMLINK_NOFOLLOW)
 	}
 }
 
@@ -118,17 +136,27 @@ func (a *actor) step() {
 // random changes. After each round the captured tree must be the one that a
 // new store and cache compute; restoring any earlier state must give the
 // bytes, modes, owners, links, empty directories and attributes it had.
-func TestIncrementalEqualsFreshAndRestoreEqualsOracle(t *testing.T) {
+func TestIncrementalEqualsFreshAndRestoreEqualsOracle(t *testing.T) { randomTrees(t, false) }
+
+// TestExactRoots is the same for a root whose times, hard links and holes are
+// recorded too.
+func TestExactRoots(t *testing.T) { randomTrees(t, true) }
+
+func randomTrees(t *testing.T, exact bool) {
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
 		base := filepath.Join(t.TempDir(), fmt.Sprint(n))
 		l := newLabIn(t, base)
+		if l.exact = exact; exact {
+			l.roots[0].Exact = true
+			l.open(snapshot.Options{})
+		}
 		defer l.store.Close()
 		type recorded struct{ ref, tree, digest string }
 		var states []recorded
 		for range rapid.IntRange(2, 6).Draw(rt, "rounds") {
-			a := &actor{t: rt, dir: l.dir}
+			a := &actor{t: rt, dir: l.dir, exact: exact}
 			for range rapid.IntRange(0, 12).Draw(rt, "steps") {
 				a.step()
 			}

@@ -150,6 +150,7 @@ type finding struct {
 	id    oid
 	base  bool // the store does not have it; the base commit reaches it
 	xattr string
+	holes bool
 	stat  *unix.Stat_t // nil = as the scan saw it
 }
 
@@ -210,6 +211,7 @@ func (w *reader) note(j readJob, found finding) {
 		d.setXattr(j.i, found.xattr)
 		d.hash = true
 	}
+	e.flags = e.flags&^flagSparse | onlyIf(found.holes, flagSparse)
 }
 
 // keeps reports whether the base commit reaches what was read, as far as that
@@ -289,7 +291,13 @@ func (w *reader) readOnce(j readJob) (finding, error) {
 		return finding{}, errUnsteady
 	}
 	w.files.Add(1)
-	return finding{id: id, xattr: xattr, stat: &before}, nil
+	return finding{id: id, xattr: xattr, holes: j.root.Exact && hasHoles(fd, before.Size), stat: &before}, nil
+}
+
+// hasHoles reports whether a part of an open file is not there.
+func hasHoles(fd int, size int64) bool {
+	hole, err := unix.Seek(fd, 0, unix.SEEK_HOLE)
+	return err == nil && hole < size
 }
 
 // unreadable adds what to do about a file that may not be read.
@@ -519,6 +527,10 @@ func (r *recorder) describe(d *dir, root *scanRoot) dirAttrs {
 		if a.xattr = d.entryXattr(i); e.child != 0 {
 			a.xattr = r.c.dirs[e.child].xattr
 		}
+		if root.Exact {
+			a.mtime, a.sparse = &e.mtime, e.flags&flagSparse != 0
+			a.link = r.links[linkKey{d, i}]
+		}
 		if !a.empty() {
 			out.entries[string(d.name(i))] = a
 		}
@@ -527,6 +539,9 @@ func (r *recorder) describe(d *dir, root *scanRoot) dirAttrs {
 		e := &d.parent.entries[d.parent.index(d)]
 		perm, own := e.mode&0o7777, root.owner
 		out.self = &attr{perm: &perm, owner: &own, xattr: d.xattr}
+		if root.Exact {
+			out.self.mtime = &e.mtime
+		}
 	}
 	return out
 }

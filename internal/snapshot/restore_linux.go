@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -17,9 +15,6 @@ import (
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 )
-
-// syncEach is up to how many new files are synced one by one.
-const syncEach = 48
 
 // Restore puts the roots into the state ref. It captures the present state,
 // compares the two, makes the new contents aside, which finds what is damaged
@@ -42,7 +37,7 @@ func (t *Tracker) Restore(ctx context.Context, ref string, opts RestoreOptions) 
 	if err := Recover(ctx, opts.Journal); err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
-	r := &restorer{t: t, ctx: ctx, ref: ref, opts: opts}
+	r := &restorer{t: t, ref: ref, opts: opts, stager: newStager(ctx, t.store, opts.Stage)}
 	done, err := r.restore()
 	if err != nil {
 		return Restored{}, fmt.Errorf("restore state %s: %w", clip(ref), err)
@@ -63,7 +58,6 @@ func (t *Tracker) checkRestore(opts RestoreOptions) error {
 // restorer is one Restore.
 type restorer struct {
 	t    *Tracker
-	ctx  context.Context // of the one call that made it
 	ref  string
 	opts RestoreOptions
 
@@ -74,9 +68,9 @@ type restorer struct {
 	alone   map[place]string // what no state holds, and why
 	stays   map[place]bool   // directories that hold such things
 
-	ops    []fsx.Op
-	dirs   []dirChange
-	staged int
+	stager
+	ops  []fsx.Op
+	dirs []dirChange
 }
 
 // place is a path of a root.
@@ -118,7 +112,10 @@ func (r *restorer) compare() error {
 	if err != nil {
 		return err
 	}
-	r.changes, r.base = cmp.out, map[oid]bool{}
+	if r.changes, err = r.wholeLinks(cmp.out); err != nil {
+		return err
+	}
+	r.base = map[oid]bool{}
 	for id := range cmp.to {
 		if !r.t.store.hasDamaged() && !r.t.store.has(id) {
 			r.base[id] = true
@@ -177,7 +174,7 @@ func (r *restorer) list() []agents.RestoredPath {
 	var out []agents.RestoredPath
 	for i, c := range r.changes {
 		cameOrWent := c.old.exists() != c.new.exists() && (c.old.isDir() || c.new.isDir())
-		if cameOrWent && r.below(i) || !c.new.exists() && r.stays[place{c.root, c.path}] {
+		if cameOrWent && r.below(i) || !c.new.exists() && r.stays[place{c.root, c.path}] || c.quiet() {
 			continue
 		}
 		action := "restored"
@@ -245,10 +242,7 @@ func (r *restorer) leaveAlone(p place, why string) {
 
 // stage makes the new contents and the list of operations.
 func (r *restorer) stage() error {
-	if err := fsx.RemoveAll(r.opts.Stage); err != nil {
-		return err
-	}
-	if err := fsx.MkdirAll(filepath.Join(r.opts.Stage, "new"), 0o700); err != nil {
+	if err := r.begin(); err != nil {
 		return err
 	}
 	err := r.stageAll()
@@ -276,13 +270,10 @@ func (r *restorer) stageAll() error {
 			return fmt.Errorf("%s %q: %w", c.root, c.path, err)
 		}
 	}
-	if r.staged == 0 {
-		return nil
+	if err := r.keepTimes(); err != nil {
+		return err
 	}
-	if files > syncEach {
-		return fsx.SyncFS(r.opts.Stage)
-	}
-	return fsx.SyncDir(filepath.Join(r.opts.Stage, "new"))
+	return r.sync(files)
 }
 
 // operation turns a change into an operation and stages what it needs.
@@ -302,19 +293,27 @@ func (r *restorer) operation(c change, sync bool) error {
 	switch {
 	case !c.new.exists():
 	case c.new.isDir():
+		op.Mtime = c.new.mtime
 		err = r.directory(c, &op)
-	case c.old.isFile() && c.new.isFile() && c.old.id == c.new.id && c.old.owner == c.new.owner && c.old.xattr == c.new.xattr && !r.linked(c):
-		op.Keep = true
+	case c.keeps() && !r.hasOtherNames(c):
+		op.Keep, op.Mtime = true, c.new.mtime
 	default:
-		op.Staged, err = r.make(c.new, sync)
+		op.Staged, err = r.make(c.root, c.new, sync)
 	}
 	r.ops = append(r.ops, op)
 	return err
 }
 
-// linked reports whether a file has other names: one of them may lie outside
-// of the roots, and must not get the mode that this one had.
-func (r *restorer) linked(c change) bool {
+// keeps reports whether a file needs other bits or another time alone.
+func (c change) keeps() bool {
+	a, b := c.old, c.new
+	return a.isFile() && b.isFile() && a.id == b.id && a.owner == b.owner && a.xattr == b.xattr &&
+		a.link == "" && b.link == "" && a.sparse == b.sparse
+}
+
+// hasOtherNames reports whether a file has other names: one of them may lie
+// outside of the roots, and must not get the mode that this one had.
+func (r *restorer) hasOtherNames(c change) bool {
 	var st unix.Stat_t
 	err := unix.Lstat(filepath.Join(r.t.roots[r.rootIndex(c.root)].Dir, filepath.FromSlash(c.path)), &st)
 	return err != nil || st.Nlink > 1
@@ -338,73 +337,8 @@ func (r *restorer) directory(c change, op *fsx.Op) (err error) {
 	if c.new.owner == ourselves() && c.new.xattr == "" {
 		return nil
 	}
-	op.Staged, err = r.make(c.new, false)
+	op.Staged, err = r.make(c.root, c.new, false)
 	return err
-}
-
-func ourselves() owner { return owner{uint32(os.Geteuid()), uint32(os.Getegid())} }
-
-// make makes a finished thing in the stage.
-func (r *restorer) make(it item, sync bool) (string, error) {
-	r.staged++
-	path := filepath.Join(r.opts.Stage, "new", strconv.Itoa(r.staged))
-	switch {
-	case it.isDir():
-		if err := fsx.Mkdir(path, 0o700); err != nil {
-			return "", err
-		}
-	case it.mode == modeLink:
-		target, err := r.t.store.readObject(r.ctx, it.id, kindBlob)
-		if err != nil {
-			return "", err
-		}
-		if err := fsx.Symlink(string(target), path); err != nil {
-			return "", err
-		}
-		return path, r.dress(path, it, item{mode: modeLink, owner: ourselves()})
-	case it.isFile():
-		return path, r.makeFile(path, it, sync)
-	default:
-		return "", fmt.Errorf("mode %o: %w", it.mode, agents.ErrDamaged)
-	}
-	return path, r.dress(path, it, item{mode: modeTree, perm: 0o700, owner: ourselves()})
-}
-
-func (r *restorer) makeFile(path string, it item, sync bool) error {
-	f, err := fsx.Create(path, 0o600)
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriterSize(f, 256<<10)
-	err = r.t.store.copyObject(r.ctx, it.id, kindBlob, w)
-	if err == nil {
-		err = w.Flush()
-	}
-	if err == nil {
-		err = r.dress(path, it, item{mode: modeFile, perm: 0o600, owner: ourselves()})
-	}
-	if err == nil && sync {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
-// dress gives owner, attributes and bits, in the order in which the kernel
-// keeps and allows them: a new owner takes setuid bits and capabilities away,
-// and what may not be written gets no attributes.
-func (r *restorer) dress(path string, to, from item) error {
-	if to.owner != from.owner {
-		if err := fsx.Lchown(path, int(to.owner.uid), int(to.owner.gid)); err != nil {
-			return err
-		}
-	}
-	if err := setXattrs(path, from.xattr, to.xattr); err != nil {
-		return err
-	}
-	if to.mode != modeLink && (to.perm != from.perm || to.owner != from.owner || to.xattr != from.xattr) {
-		return fsx.Chmod(path, fileMode(0, to.perm))
-	}
-	return nil
 }
 
 // setXattrs changes the recorded attributes of a path.
@@ -512,7 +446,7 @@ func (d *dir) entryNamed(name string) *entry {
 // move changes the roots: all or nothing.
 func (r *restorer) move() error {
 	in := intent{Stage: []byte(r.opts.Stage), Dirs: r.dirs}
-	m, err := r.begin(in)
+	m, err := r.prepare(in)
 	if err != nil {
 		return err
 	}
@@ -538,8 +472,8 @@ func (r *restorer) move() error {
 	return finish(r.opts.Journal, m, in)
 }
 
-// begin writes the intent and prepares the move.
-func (r *restorer) begin(in intent) (*fsx.Move, error) {
+// prepare writes the intent and prepares the move.
+func (r *restorer) prepare(in intent) (*fsx.Move, error) {
 	err := in.write(r.opts.Journal)
 	if err != nil {
 		return nil, errors.Join(err, fsx.RemoveAll(r.opts.Stage))

@@ -28,7 +28,10 @@ type scanner struct {
 	ctx   context.Context // of the one scan it serves
 	c     *cache
 	roots []*scanRoot
+	exact bool  // a root is
 	start int64 // of the scan, by the clock that stamps files
+
+	links map[linkKey]string // what file each name of a linked one is
 
 	mu      sync.Mutex
 	idle    *sync.Cond
@@ -273,9 +276,12 @@ func same(e *entry, st *unix.Stat_t) bool {
 func (sc *scanner) see(e *entry, st *unix.Stat_t) {
 	e.ino, e.size, e.mode = uint64(st.Ino), uint64(st.Size), uint32(st.Mode)
 	e.mtime, e.ctime, e.uid, e.gid = st.Mtim.Nano(), st.Ctim.Nano(), st.Uid, st.Gid
-	e.flags &^= flagRacy
+	e.flags &^= flagRacy | flagLinked
 	if e.ctime >= sc.start {
 		e.flags |= flagRacy
+	}
+	if e.mode&typeMask == typeFile && st.Nlink > 1 {
+		e.flags |= flagLinked
 	}
 }
 
@@ -395,7 +401,7 @@ func (w *scanWorker) restat(t scanTask, fd int) (tasks []scanTask, fits bool, er
 // update takes over a changed entry of an owned directory and reports whether
 // its content must be read.
 func (sc *scanner) update(d *dir, e *entry, st *unix.Stat_t) bool {
-	if e.mode != uint32(st.Mode) || e.uid != st.Uid || e.gid != st.Gid {
+	if sc.exact || e.mode != uint32(st.Mode) || e.uid != st.Uid || e.gid != st.Gid {
 		d.hash = true
 	}
 	sc.see(e, st)

@@ -14,9 +14,10 @@
 // What a state holds: every regular file with its bytes, symbolic links as
 // links, directories (empty ones too, and nested ".git" directories as plain
 // ones), all permission bits, owner and group, and the extended attributes
-// user.*, security.capability and POSIX ACLs. What it does not hold: times,
-// hard links between files, holes in files; and FIFOs, sockets and devices,
-// which Captured.LeftOut names and a restore leaves alone.
+// user.*, security.capability and POSIX ACLs. Of a Root that is Exact it also
+// holds modification times, which files of the root are one file under several
+// names, and which have holes. What it does not hold: other times; and FIFOs,
+// sockets and devices, which Captured.LeftOut names and a restore leaves alone.
 package snapshot
 
 import (
@@ -33,6 +34,8 @@ type Root struct {
 	Name string   // the sub-tree's name, such as "files" or "git"; one plain path component, not "attributes"
 	Dir  string   // the directory; an absolute path without a symbolic link as its last component
 	Skip []string // slash paths below Dir that are neither recorded nor touched, with all below them
+
+	Exact bool // record modification times, hard links among the files, and that a file has holes
 }
 
 // Path names a file or directory of a state: raw bytes, "/" between
@@ -44,6 +47,7 @@ type Path struct {
 
 // Options say how a Store is made and read.
 type Options struct {
+	Below      string       // the folder of another store, made when missing, whose objects count as this one's, since nothing is ever collected there; recorded, so that "" is what it was
 	Format     string       // the objects' hash: "sha1" (also when empty) or "sha256"; an existing store must fit
 	Alternates []string     // object directories that are read and never written; recorded in objects/info/alternates
 	Reader     ObjectReader // reads the objects that lie in an alternate only; nil = there are none
@@ -74,6 +78,11 @@ type Entry struct {
 	UID   uint32            // owner
 	GID   uint32            // group
 	Xattr map[string]string // recorded extended attributes; nil = none
+
+	// Of an exact root alone.
+	Mtime  int64  // nanoseconds since 1970
+	Link   string // the same for all names of one file; "" = it has no other in the root
+	Sparse bool   // the file has holes
 }
 
 // Exists reports whether the path is there.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ import (
 type Store struct {
 	dir    string
 	f      format
+	below  *Store // nil = none
 	reader ObjectReader
 
 	readerMu sync.Mutex // an ObjectReader serves one goroutine
@@ -45,7 +47,16 @@ func Open(ctx context.Context, objects string, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{dir: objects, f: f, reader: opts.Reader, packs: map[string]*pack{}}
-	if err := s.lay(opts.Alternates); err != nil {
+	if opts.Below == "" {
+		opts.Below = Below(objects)
+	}
+	if opts.Below != "" {
+		if s.below, err = Open(ctx, opts.Below, Options{Format: opts.Format}); err != nil {
+			return nil, err
+		}
+		opts.Alternates = append(slices.Clone(opts.Alternates), filepath.Join(opts.Below, "objects"))
+	}
+	if err := s.lay(opts); err != nil {
 		return nil, fmt.Errorf("open store %s: %w", objects, err)
 	}
 	if err := s.refresh(); err != nil {
@@ -63,11 +74,27 @@ func (s *Store) Close() error {
 		err = errors.Join(err, p.close())
 	}
 	s.packs, s.order, s.listed = map[string]*pack{}, nil, nil
+	if s.below != nil {
+		err = errors.Join(err, s.below.Close())
+	}
 	return err
 }
 
+// Below returns the folder of the store below the one in this folder, "" when
+// it has none.
+func Below(objects string) string {
+	text, err := os.ReadFile(filepath.Join(objects, belowName))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(text), "\n")
+}
+
+// belowName is the file that names the store below.
+const belowName = "below"
+
 // lay makes what is missing of the layout.
-func (s *Store) lay(alternates []string) error {
+func (s *Store) lay(opts Options) error {
 	for _, dir := range []string{"objects/pack", "objects/info", "refs/heads", "refs/checkpoints"} {
 		if err := fsx.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
 			return err
@@ -80,7 +107,12 @@ func (s *Store) lay(alternates []string) error {
 		return err
 	}
 	var lines strings.Builder
-	for _, dir := range alternates {
+	if opts.Below != "" {
+		if err := s.publishOnce(belowName, opts.Below+"\n"); err != nil {
+			return err
+		}
+	}
+	for _, dir := range opts.Alternates {
 		lines.WriteString(git.QuoteAlternate(dir) + "\n")
 	}
 	if lines.Len() == 0 {
@@ -227,8 +259,13 @@ func (s *Store) digest() oid {
 	return oid(h.Sum(nil))
 }
 
-// has reports whether the store's own packs hold an object.
+// has reports whether the store's own packs, or the store below, hold an object.
 func (s *Store) has(id oid) bool {
+	return s.owns(id) || s.below != nil && s.below.has(id)
+}
+
+// owns reports whether the store's own packs hold an object.
+func (s *Store) owns(id oid) bool {
 	_, _, ok := s.find(id)
 	return ok
 }
@@ -242,7 +279,7 @@ func (s *Store) sound(id oid) bool {
 			return !p.suspect
 		}
 	}
-	return false
+	return s.below != nil && s.below.sound(id)
 }
 
 func (s *Store) find(id oid) (*pack, int, bool) {
@@ -274,6 +311,9 @@ func (s *Store) copyObject(ctx context.Context, id oid, want kind, w io.Writer) 
 	if o, ok := s.lentObject(id); ok && o.kind == want {
 		_, err := w.Write(o.content)
 		return err
+	}
+	if s.below != nil && !s.owns(id) && s.below.has(id) {
+		return s.below.copyObject(ctx, id, want, w)
 	}
 	p, i, ok := s.findFresh(id)
 	if !ok {
@@ -394,7 +434,7 @@ func (s *Store) copyForeign(ctx context.Context, id oid, want kind, w io.Writer)
 func (s *Store) hasDamaged() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.damaged) > 0 || len(s.order) > 0 && s.order[len(s.order)-1].suspect
+	return len(s.damaged) > 0 || len(s.order) > 0 && s.order[len(s.order)-1].suspect || s.below != nil && s.below.hasDamaged()
 }
 
 // readObject returns an object's whole content; for trees, commits and

@@ -99,7 +99,7 @@ func (t *Tracker) configuration() oid {
 	for _, r := range t.roots {
 		skip := slices.Clone(r.Skip)
 		slices.Sort(skip)
-		fmt.Fprintf(h, "%q %q %q\n", r.Name, r.Dir, skip)
+		fmt.Fprintf(h, "%q %q %q %v\n", r.Name, r.Dir, skip, r.Exact)
 	}
 	return oid(h.Sum(nil))
 }

@@ -22,7 +22,24 @@ type item struct {
 	id    oid
 	owner owner
 	xattr string
+	exact     // what an exact root says beside that
 	attrs oid // of a directory: the attributes below it
+}
+
+// exact is what states say of an exact root alone.
+type exact struct {
+	times  bool // mtime is known
+	mtime  int64
+	link   string
+	sparse bool
+}
+
+func (a attr) exact() exact {
+	e := exact{link: a.link, sparse: a.sparse}
+	if a.mtime != nil {
+		e.times, e.mtime = true, *a.mtime
+	}
+	return e
 }
 
 func (i item) exists() bool { return i.mode != 0 }
@@ -93,7 +110,7 @@ func (st *state) addRoot(ctx context.Context, e treeEntry, attrs oid) error {
 	if d.self == nil || d.self.owner == nil || d.self.perm == nil {
 		return fmt.Errorf("attributes of the top: %w", agents.ErrDamaged)
 	}
-	st.roots[e.name] = item{mode: modeTree, perm: *d.self.perm, id: e.id, owner: *d.self.owner, xattr: d.self.xattr, attrs: attrs}
+	st.roots[e.name] = item{mode: modeTree, perm: *d.self.perm, id: e.id, owner: *d.self.owner, xattr: d.self.xattr, exact: d.self.exact(), attrs: attrs}
 	st.nodes[e.name] = node{e.id, attrs, *d.self.owner}
 	return nil
 }
@@ -145,7 +162,7 @@ func (s *Store) list(ctx context.Context, n node) ([]item, error) {
 		if a.owner != nil {
 			it.owner = *a.owner
 		}
-		it.xattr = a.xattr
+		it.xattr, it.exact = a.xattr, a.exact()
 		if it.isDir() {
 			it.attrs = below[e.name]
 		}
@@ -164,7 +181,10 @@ func (s *Store) entry(it item) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	return Entry{Mode: fileMode(it.mode, it.perm), ID: s.f.hex(it.id), UID: it.owner.uid, GID: it.owner.gid, Xattr: xattr}, nil
+	return Entry{
+		Mode: fileMode(it.mode, it.perm), ID: s.f.hex(it.id), UID: it.owner.uid, GID: it.owner.gid, Xattr: xattr,
+		Mtime: it.mtime, Link: it.link, Sparse: it.sparse,
+	}, nil
 }
 
 // fileMode joins git's mode and permission bits.
@@ -252,7 +272,7 @@ func (c *comparer) items(path string, a, b item, aOwner, bOwner owner) error {
 	if b.exists() && a.id != b.id {
 		c.to[b.id] = true
 	}
-	same := a.mode == b.mode && a.perm == b.perm && a.owner == b.owner && a.xattr == b.xattr
+	same := a.mode == b.mode && a.perm == b.perm && a.owner == b.owner && a.xattr == b.xattr && a.exact == b.exact
 	if !same || !a.isDir() && a.id != b.id {
 		c.out = append(c.out, change{root: c.root, path: path, old: a, new: b})
 	}

@@ -18,14 +18,14 @@ import (
 
 // recorder is what captures and restores one workspace.
 type recorder struct {
-	store   *stateStore
+	store   *snapshot.Store
 	tracker *snapshot.Tracker
 	objects string
 	leftOut []agents.PathReason // ignored paths that the workspace's scope leaves out
 }
 
 // close ends the reader's process.
-func (r *recorder) close() { r.store.reader.Close() }
+func (r *recorder) close() { r.store.Rest() }
 
 // recorder opens the object store of the workspace's states. The roots are the
 // worktree without its .git file, and the private common directory.
@@ -33,8 +33,9 @@ func (b *box) recorder(ctx context.Context, objects string) (*recorder, error) {
 	if objects == "" {
 		return nil, fmt.Errorf("no folder for the states of sandbox %s: %w", b.ws.SandboxID, agents.ErrInvalid)
 	}
-	key := storeKey{dir: objects, format: b.rec.User.Format, alternate: b.rec.User.Objects}
-	store, err := b.states.get(ctx, key, func() *snapshot.GitReader { return snapshot.NewGitReader(b.user()) })
+	store, err := b.states.Get(ctx, objects, func() snapshot.Options {
+		return snapshot.Options{Format: b.rec.User.Format, Alternates: []string{b.rec.User.Objects}, Reader: snapshot.NewGitReader(b.user())}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open states of sandbox %s: %w", b.ws.SandboxID, err)
 	}
@@ -51,7 +52,7 @@ func (b *box) recorder(ctx context.Context, objects string) (*recorder, error) {
 			r.leftOut = append(r.leftOut, agents.PathReason{Resource: b.ws.Resource.Name, Path: p, Reason: "ignored, and sandbox.checkpoint.ignored is none"})
 		}
 	}
-	r.tracker, err = snapshot.NewTracker(store.Store, []snapshot.Root{
+	r.tracker, err = snapshot.NewTracker(store, []snapshot.Root{
 		{Name: "files", Dir: b.rec.Path, Skip: skip},
 		{Name: "git", Dir: b.planDir()},
 	}, b.private("states", "cache"))

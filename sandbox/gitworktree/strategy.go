@@ -38,6 +38,7 @@ import (
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/internal/snapshot"
 	"github.com/cleveragents/agents/sandbox"
 )
 
@@ -46,7 +47,7 @@ import (
 type Strategy struct {
 	Git git.Runner // how git is started; Idle is taken from Options.GitTimeout where that is set
 
-	states stateStores
+	states snapshot.Stores
 }
 
 // New returns the strategy.
@@ -73,7 +74,7 @@ type box struct {
 	rec record
 	run *git.Runner
 
-	states *stateStores
+	states *snapshot.Stores
 }
 
 // open reads the record of a workspace. One that was never made, or not to

@@ -1,0 +1,238 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+)
+
+// Transfer brings paths of a state into a directory that no Tracker watches,
+// such as the resource that the state's directory is a copy of.
+type Transfer struct {
+	Dir     string        // the directory
+	Stage   string        // a folder on its file system for new contents and before-images; it is made
+	Journal string        // the folder of the intent, for LoadTransfer
+	Changes []Transferred // each path once
+}
+
+// Transferred is the change of one path. Directories are changes of their own.
+type Transferred struct {
+	Path    string       // "/" between components; "" is the directory itself
+	Before  fsx.Identity // what the caller saw there; zero = nothing
+	Old     Entry        // what the state says that is there; zero where that is something else
+	New     Entry        // what is to be there; zero = nothing
+	InPlace bool         // write the file's bytes into the file that is there
+}
+
+// Transferring is a Transfer that was prepared: everything is staged, and
+// nothing is moved.
+type Transferring struct {
+	journal string
+	move    *fsx.Move
+	in      intent
+}
+
+// Prepare stages what a transfer brings, which finds what is damaged
+// (agents.ErrDamaged) or does not fit, and writes the intent. A path that is
+// not what its Before says is agents.ErrConflict, named by an *fsx.MoveError.
+// The directory is not touched, and on error nothing is left.
+func (s *Store) Prepare(ctx context.Context, t Transfer) (*Transferring, error) {
+	p := &preparing{stager: newStager(ctx, s, t.Stage), t: t}
+	tr, err := p.prepare()
+	if err != nil {
+		return nil, errors.Join(err, fsx.RemoveAll(t.Stage), fsx.RemoveAll(t.Journal))
+	}
+	return tr, nil
+}
+
+type preparing struct {
+	stager
+	t    Transfer
+	ops  []fsx.Op
+	dirs []dirChange
+}
+
+func (p *preparing) prepare() (*Transferring, error) {
+	if err := p.begin(); err != nil {
+		return nil, err
+	}
+	files := 0
+	for _, c := range p.t.Changes {
+		if c.New.Mode.IsRegular() && c.New.Exists() {
+			files++
+		}
+	}
+	for _, c := range p.t.Changes {
+		if err := p.ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := p.operation(c, files <= syncEach); err != nil {
+			return nil, fmt.Errorf("%q: %w", c.Path, err)
+		}
+	}
+	if err := p.sync(files); err != nil {
+		return nil, err
+	}
+	in := intent{Stage: []byte(p.t.Stage), Dirs: p.dirs}
+	if err := in.write(p.t.Journal); err != nil {
+		return nil, err
+	}
+	m, err := fsx.PrepareMove(moveDir(p.t.Journal), []string{p.t.Dir}, filepath.Join(p.t.Stage, "hold"), p.ops)
+	if err != nil {
+		return nil, err
+	}
+	return &Transferring{journal: p.t.Journal, move: m, in: in}, nil
+}
+
+func (p *preparing) operation(t Transferred, sync bool) error {
+	c, err := p.store.changeOf(t)
+	if err != nil {
+		return err
+	}
+	op := fsx.Op{Path: t.Path, Before: t.Before, Perm: fileMode(0, c.new.perm)}
+	if op.Path == "" {
+		op.Path = "."
+	}
+	switch {
+	case !c.new.exists():
+	case c.new.isDir():
+		op.Dir, op.Mtime = true, c.new.mtime
+		err = p.directory(c, &op)
+	case c.keeps() && t.Before.Kind == fsx.KindFile:
+		op.Keep, op.Mtime = true, c.new.mtime
+	default:
+		op.InPlace = t.InPlace
+		op.Staged, err = p.make("", c.new, sync)
+	}
+	p.ops = append(p.ops, op)
+	return err
+}
+
+// directory plans a directory. One that is there keeps what the transfer does
+// not change.
+func (p *preparing) directory(c change, op *fsx.Op) (err error) {
+	if op.Before.Kind != fsx.KindDir {
+		if c.new.owner != ourselves() || c.new.xattr != "" {
+			op.Staged, err = p.make("", c.new, false)
+		}
+		return err
+	}
+	if c.old.owner == c.new.owner && c.old.xattr == c.new.xattr {
+		return nil
+	}
+	p.dirs = append(p.dirs, dirChange{
+		Path: []byte(filepath.Join(p.t.Dir, filepath.FromSlash(c.path))), Perm: c.new.perm, OldPerm: op.Before.Mode,
+		Owner: [2]uint32{c.new.owner.uid, c.new.owner.gid}, OldOwner: [2]uint32{c.old.owner.uid, c.old.owner.gid},
+		Xattr: c.new.xattr, OldXattr: c.old.xattr,
+	})
+	return nil
+}
+
+// changeOf spells a change in the package's own words.
+func (s *Store) changeOf(t Transferred) (change, error) {
+	c := change{path: t.Path}
+	var err error
+	if c.old, err = s.itemOf(t.Old); err == nil {
+		c.new, err = s.itemOf(t.New)
+	}
+	return c, err
+}
+
+func (s *Store) itemOf(e Entry) (item, error) {
+	if !e.Exists() {
+		return item{}, nil
+	}
+	id, err := s.f.parse(e.ID)
+	if err != nil {
+		return item{}, err
+	}
+	it := item{id: id, perm: permBits(e.Mode), owner: owner{e.UID, e.GID}, xattr: encodeXattrs(e.Xattr),
+		exact: exact{times: true, mtime: e.Mtime, link: e.Link, sparse: e.Sparse}}
+	switch {
+	case e.Mode.IsDir():
+		it.mode = modeTree
+	case e.Mode&fs.ModeSymlink != 0:
+		it.mode = modeLink
+	case it.perm&0o100 != 0:
+		it.mode = modeExec
+	default:
+		it.mode = modeFile
+	}
+	return it, nil
+}
+
+// Run moves everything, all or nothing, as fsx.Move.Run does.
+func (t *Transferring) Run(ctx context.Context) error {
+	err := t.move.Run(ctx)
+	if err == nil {
+		err = t.in.apply()
+	}
+	if err == nil {
+		err = t.move.Commit()
+	}
+	if err == nil {
+		return nil
+	}
+	if t.move.State() != fsx.MoveUndone {
+		if uerr := errors.Join(t.in.revert(), t.move.Undo()); uerr != nil {
+			return errors.Join(err, fmt.Errorf("take back: %w", uerr))
+		}
+	}
+	return err
+}
+
+// State says how far the transfer is.
+func (t *Transferring) State() fsx.MoveState { return t.move.State() }
+
+// CanUndo returns the error that Undo of a committed transfer would refuse with.
+func (t *Transferring) CanUndo() error { return t.move.CanUndo() }
+
+// Undo puts everything back as it was, as fsx.Move.Undo does.
+func (t *Transferring) Undo() error {
+	if t.move.State() == fsx.MoveUndone {
+		return nil
+	}
+	if t.move.State() == fsx.MoveCommitted {
+		if err := t.move.CanUndo(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(t.in.revert(), t.move.Undo())
+}
+
+// Late lists what programs wrote into files that they had open before they
+// were replaced.
+func (t *Transferring) Late() ([]fsx.Late, error) { return t.move.LateWrites() }
+
+// Forget removes the journal, the before-images and what else was staged.
+func (t *Transferring) Forget() error { return finish(t.journal, t.move, t.in) }
+
+// LoadTransfer returns the transfer whose intent is in the folder journal, or
+// fs.ErrNotExist where there is none, or one that never got to its first step,
+// which it clears away.
+func LoadTransfer(journal string) (*Transferring, error) {
+	in, err := readIntent(journal)
+	if err != nil {
+		return nil, err
+	}
+	m, err := fsx.LoadMove(moveDir(journal))
+	if errors.Is(err, fs.ErrNotExist) {
+		if cerr := errors.Join(in.clear(), fsx.RemoveAll(moveDir(journal)), removeIfThere(intentFile(journal))); cerr != nil {
+			return nil, cerr
+		}
+		return nil, fmt.Errorf("no transfer in %s: %w", journal, fs.ErrNotExist)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Transferring{journal: journal, move: m, in: in}, nil
+}
+
+var _ = os.Lstat
+var _ = agents.ErrConflict
