@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cleveragents/agents/internal/fsx"
 )
@@ -26,13 +27,19 @@ var (
 		"ro": dir(0o555), "ro/x": file("5"), "ro/sub": dir(0o500), "ro/sub/y": file("6"),
 		"old": dir(0o555), "old/deep": dir(0o555), "old/deep/z": file("7"),
 		"f2d": file("8"), "d2f": dir(0o755), "d2f/in": file("9"), "closed": dir(0o755), "\xff": file("10"),
+		"still": file("11"), "calm": dir(0o755), "calm/x": file("12"),
+		"w": file(strings.Repeat("old", 50<<10)), "w1": file("13"), "w2": file("13"), "wr": {fsx.KindFile, "14", 0o444},
 	}
 	killTo = plain{
 		"a": file("2"), "b": link("a"), "l": link("b"), "mode": {fsx.KindFile, "4", 0o755},
 		"ro": dir(0o555), "ro/x": file("55"), "ro/sub": dir(0o700), "ro/sub/new": file("66"),
 		"new": dir(0o555), "new/deep": dir(0o500), "new/deep/z": file("77"),
 		"f2d": dir(0o755), "f2d/in": file("88"), "d2f": file("99"), "closed": dir(closed()), "\xff": file("100"),
+		"still": file("11"), "calm": dir(0o755), "calm/x": file("12"),
+		"w": file(strings.Repeat("new", 45<<10)), "w1": {fsx.KindFile, "9999", 0o600}, "w2": {fsx.KindFile, "9999", 0o600}, "wr": {fsx.KindFile, "1", 0o444},
 	}
+	killTimes = map[string]int64{"mode": 1e18, "still": 2e18, "ro": 3e17, "calm": 4e17, "new": 5e17, "new/deep": 6e17}
+	inPlace   = map[string]bool{"w": true, "w1": true, "w2": true, "wr": true} // w has a name outside too, w1 and w2 are one
 )
 
 // closed is the mode of a directory that nobody may enter; the tests themselves
@@ -81,10 +88,10 @@ func (b bench) move(then func(*fsx.Move) error) error {
 	var list []fsx.Op
 	for path := range union(killFrom, killTo) {
 		n := killTo[path]
-		if n == killFrom[path] {
+		if n == killFrom[path] && killTimes[path] == 0 {
 			continue
 		}
-		op := fsx.Op{Path: path}
+		op := fsx.Op{Path: path, Mtime: killTimes[path], InPlace: inPlace[path]}
 		if killFrom[path].kind != fsx.KindNone {
 			id, err := fsx.Identify(filepath.Join(b.root, path))
 			if err != nil {
@@ -95,7 +102,7 @@ func (b bench) move(then func(*fsx.Move) error) error {
 		switch {
 		case n.kind == fsx.KindDir:
 			op.Dir, op.Perm = true, n.mode
-		case path == "mode":
+		case path == "mode", path == "still":
 			op.Keep, op.Perm = true, n.mode
 		case n.kind != fsx.KindNone:
 			op.Staged = filepath.Join(b.stage, stageName(path))
@@ -148,7 +155,13 @@ func newAttempt(t *testing.T, base string, cred *syscall.Credential) *attempt {
 		if n != killFrom[path] && n.kind != fsx.KindDir {
 			n.write(t, filepath.Join(a.stage, stageName(path)))
 		}
+		if inPlace[path] {
+			must(t, os.Chtimes(filepath.Join(a.stage, stageName(path)), time.Time{}, time.Unix(7e8, 0)))
+		}
 	}
+	must(t, os.Link(filepath.Join(a.root, "w"), a.outside()))
+	must(t, os.Remove(filepath.Join(a.root, "w2")))
+	must(t, os.Link(filepath.Join(a.root, "w1"), filepath.Join(a.root, "w2")))
 	if cred != nil {
 		must(t, os.Chmod(base, 0o755))
 		must(t, filepath.WalkDir(at, func(path string, _ fs.DirEntry, err error) error {
@@ -158,6 +171,9 @@ func newAttempt(t *testing.T, base string, cred *syscall.Credential) *attempt {
 	_, a.before = read(t, a.root)
 	return a
 }
+
+// outside is the other name of a file that is written in place.
+func (a *attempt) outside() string { return filepath.Join(a.base, "outside") }
 
 // run starts the child with a failpoint and returns its exit code, -1 when it
 // was killed, and how many effects it had.
@@ -312,6 +328,8 @@ func (a *attempt) beforeOrAfter(t *testing.T) {
 
 func (a *attempt) wholeTree(t *testing.T) {
 	t.Helper()
+	must(t, sameFile(filepath.Join(a.root, "w"), a.outside()))
+	must(t, sameFile(filepath.Join(a.root, "w1"), filepath.Join(a.root, "w2")))
 	if _, got := read(t, a.root); got == a.before {
 		return
 	}
@@ -321,10 +339,24 @@ func (a *attempt) wholeTree(t *testing.T) {
 			t.Errorf("%q = %v, want %v", path, got[path], n)
 		}
 	}
+	for path, mtime := range killTimes {
+		if id, err := fsx.Identify(filepath.Join(a.root, path)); err != nil || id.Mtime != mtime {
+			t.Errorf("%q has the time %d, want %d (%v)", path, id.Mtime, mtime, err)
+		}
+	}
 	if len(got) != len(killTo) {
 		t.Errorf("%d paths, want %d", len(got), len(killTo))
 	}
 	if t.Failed() {
 		t.Logf("before:\n%s\nnow:\n%s", a.before, strings.TrimSpace(listing))
 	}
+}
+
+func sameFile(a, b string) error {
+	x, err := os.Lstat(a)
+	y, yerr := os.Lstat(b)
+	if err == nil && yerr == nil && !os.SameFile(x, y) {
+		err = fmt.Errorf("%s and %s are two files", a, b)
+	}
+	return errors.Join(err, yerr)
 }

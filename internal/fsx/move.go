@@ -74,20 +74,28 @@ func Identify(path string) (Identity, error) {
 //
 //   - Staged set: the path becomes what lies at Staged, a file or symbolic
 //     link; with Dir too, an empty directory that replaces no other directory.
+//     With InPlace the bytes, permission bits and modification time of the
+//     staged file go into the file that is there, which keeps its inode, and
+//     so its owner, its other names, and a mount on it. Both must be readable.
+//     Ops for several names of one file must agree in all three. A file with
+//     capabilities, which a write takes away, is agents.ErrUnsupported.
 //   - Dir: the path becomes a directory with the bits Perm; one that is there
-//     already stays and only its bits change.
-//   - Keep: the file that is there keeps its bytes and gets the bits Perm.
+//     already stays and only its bits and its time change. Times of directories
+//     are set when all else is done.
+//   - Keep: the file that is there keeps its bytes and gets the bits Perm and the
+//     time Mtime.
 //   - none of them: the path goes away; a directory only if the other ops
 //     empty it.
 type Op struct {
-	Root   int         // index into the roots given to PrepareMove
-	Path   string      // relative, raw bytes, "/" between components; "." only with Dir
-	Before Identity    // what the caller saw at Path; zero = nothing there
-	Staged string      // absolute path of a finished, synced thing on the same file system; the Move owns it from now on
-	Dir    bool        // see above
-	Keep   bool        // see above
-	Perm   fs.FileMode // permission bits (with setuid, setgid and sticky) for Dir and Keep; a staged file brings its own
-	Mtime  int64       // modification time for Dir and Keep, in nanoseconds since 1970; 0 = as it comes, which for Keep is as it was
+	Root    int         // index into the roots given to PrepareMove
+	Path    string      // relative, raw bytes, "/" between components; "." only with Dir
+	Before  Identity    // what the caller saw at Path; zero = nothing there
+	Staged  string      // absolute path of a finished, synced thing on the same file system; the Move owns it from now on
+	Dir     bool        // see above
+	Keep    bool        // see above
+	InPlace bool        // see above
+	Perm    fs.FileMode // permission bits (with setuid, setgid and sticky) for Dir and Keep; a staged file brings its own
+	Mtime   int64       // modification time for Dir and Keep, in nanoseconds since 1970; 0 = as it comes, which for Keep is as it was
 }
 
 // MoveState is how far a Move is.

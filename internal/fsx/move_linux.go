@@ -19,7 +19,8 @@ import (
 // came out is looked at: if it is not what the caller saw, it goes back. It
 // then waits in the hold folder, untouched, as the before-image. Whether a
 // step was done is decided by inode numbers alone, so neither a kill nor a
-// power loss between two steps can mislead Undo.
+// power loss between two steps can mislead Undo. Where an inode has to stay,
+// its bits and times tell, and for bytes written in place their hashes.
 type Move struct {
 	dir     string // of the journal
 	j       journal
@@ -247,6 +248,9 @@ func (m *Move) finishRun() error {
 }
 
 // Forget deletes the before-images and the journal; a killed Forget is
+		if err := m.syncStep(s); err != nil {
+			return s.fail(err)
+		}
 // finished by LoadMove. It is agents.ErrState while the Move is MovePrepared.
 func (m *Move) Forget() error {
 	if m.state == MovePrepared {
@@ -280,7 +284,7 @@ func (m *Move) removeStaged() error {
 			continue
 		}
 		id, err := Identify(string(s.From))
-		if err != nil || id.Kind == KindNone || !s.isAfter(id) {
+		if err != nil || id.Kind == KindNone || !s.isStaged(id) {
 			continue
 		}
 		if err := Remove(string(s.From)); err != nil {

@@ -44,6 +44,7 @@ const (
 	verbTake  verb = "remove"           // what is there (no directory) goes into the hold
 	verbRmdir verb = "remove directory" // an empty directory goes into the hold
 	verbMkdir verb = "make directory"   // a finished directory comes to a free path
+	verbWrite verb = "write"            // the bytes of a staged file go into the file that is there
 	verbNew   verb = "create"           // a staged thing comes to a free path
 	verbSwap  verb = "replace"          // a staged thing is exchanged with what is there (no directory)
 	verbMode  verb = "change mode of"   // a file gets other permission bits or another time
@@ -57,7 +58,10 @@ type moveStep struct {
 	Before Identity `json:"b,omitzero"`
 	After  Identity `json:"a,omitzero"`
 	From   []byte   `json:"f,omitempty"` // where the new thing waits: absolute
-	Slot   string   `json:"s,omitempty"` // name in the hold for what leaves the path, forwards or backwards
+	Slot   string   `json:"s,omitempty"` // name in the hold for what leaves the path, forwards or backwards; of verbWrite, for a copy of the old bytes
+	Staged uint64   `json:"n,omitempty"` // of verbWrite: the inode at From
+	Old    []byte   `json:"o,omitempty"` // of verbWrite: the hash of the old content …
+	New    []byte   `json:"w,omitempty"` // … and of the new one
 }
 
 // isAfter reports whether id is what the step put there, whatever its ctime

@@ -47,16 +47,17 @@ func (op *Op) outcome() Kind {
 
 // movePlan turns ops into steps in their order.
 type movePlan struct {
-	m     *Move
-	ops   map[place]*Op
-	order []place // sorted: a directory before what is in it
-	dirs  map[place]*moveDir
-	steps []moveStep
-	slots int
+	m       *Move
+	ops     map[place]*Op
+	order   []place // sorted: a directory before what is in it
+	dirs    map[place]*moveDir
+	written map[inodeKey]int // file → its first step with verbWrite
+	steps   []moveStep
+	slots   int
 }
 
 func planMove(m *Move, ops []Op) (*movePlan, error) {
-	p := &movePlan{m: m, ops: make(map[place]*Op, len(ops)), dirs: map[place]*moveDir{}}
+	p := &movePlan{m: m, ops: make(map[place]*Op, len(ops)), dirs: map[place]*moveDir{}, written: map[inodeKey]int{}}
 	for i := range ops {
 		if err := p.add(&ops[i]); err != nil {
 			return nil, err
@@ -100,6 +101,8 @@ func (p *movePlan) add(op *Op) error {
 		why = "a staged directory cannot replace a directory"
 	case op.Staged != "" && !filepath.IsAbs(op.Staged):
 		why = "the staged path is not absolute"
+	case op.InPlace && (op.Staged == "" || op.Dir || op.Before.Kind != KindFile):
+		why = "InPlace is for a staged file and a file that is there"
 	case p.ops[at] != nil:
 		why = "two ops for one path"
 	case at.path == "" && op.Before.Kind != KindDir:
@@ -217,7 +220,9 @@ func (p *movePlan) rmdir(at place, op *Op) error {
 }
 
 // planArrivals makes the steps that fill names: directories top down, then
-// files; bits of directories are set after all steps.
+// files, last those that are written in place, since another name of such a
+// file may have a step too; bits and times of directories are set after all
+// steps.
 func (p *movePlan) planArrivals() error {
 	for _, at := range p.order {
 		op := p.ops[at]
@@ -230,11 +235,18 @@ func (p *movePlan) planArrivals() error {
 	}
 	for _, at := range p.order {
 		op := p.ops[at]
-		if op.Dir || op.outcome() == KindNone {
+		if op.Dir || op.outcome() == KindNone || op.InPlace {
 			continue
 		}
 		if err := p.arrive(at, op); err != nil {
 			return err
+		}
+	}
+	for _, at := range p.order {
+		if op := p.ops[at]; op.InPlace {
+			if err := p.rewrite(at, op); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

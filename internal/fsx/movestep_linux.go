@@ -34,6 +34,8 @@ func (m *Move) do(s *moveStep) error {
 		return err
 	case verbSwap:
 		return m.swap(s, fd, name)
+	case verbWrite:
+		return m.write(s, fd, name)
 	}
 	return m.setMode(s, fd, name)
 }
@@ -169,6 +171,9 @@ func (m *Move) dressPath(s *moveStep, fd int, name string, mode uint32, mtime in
 	if err := m.dress(file, identityOfStat(&st), mode, mtime, string(s.Path)); err != nil {
 		return err
 	}
+	if m.bulk {
+		return nil // syncRoots does it
+	}
 	return m.syncFile(fd, name, string(s.Path))
 }
 
@@ -189,13 +194,9 @@ func (m *Move) dress(fd int, have Identity, mode uint32, mtime int64, what strin
 	return nil
 }
 
-// syncFile makes the bits and times of a file durable, or leaves that to
-// syncRoots. As with a directory, what may not be read is left to the journal
-// of its file system.
+// syncFile makes a file durable. As with a directory, what may not be read is
+// left to the journal of its file system.
 func (m *Move) syncFile(fd int, name string, what string) error {
-	if m.bulk {
-		return nil
-	}
 	file, err := unix.Openat(fd, name, unix.O_RDONLY|openCarefully|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EACCES) {
 		return nil
@@ -219,9 +220,28 @@ func (m *Move) done(s *moveStep) (bool, error) {
 		return !m.waiting(s), nil
 	case verbSwap:
 		return m.held(s) && !m.isNew(s), nil
+	case verbWrite:
+		fd, name, err := m.roots[s.Root].parent(string(s.Path))
+		if err != nil || !m.held(s) {
+			return false, err
+		}
+		return m.written(s, fd, name)
 	}
 	have, _, err := m.roots[s.Root].identify(string(s.Path))
 	return s.isAfter(have), err
+}
+
+// syncStep makes durable what a step did to a file that stays where it is: the
+// process that made it may have been killed before it did.
+func (m *Move) syncStep(s *moveStep) error {
+	if s.Do != verbMode && s.Do != verbWrite {
+		return nil
+	}
+	fd, name, err := m.roots[s.Root].parent(string(s.Path))
+	if err != nil {
+		return err
+	}
+	return m.syncFile(fd, name, string(s.Path))
 }
 
 // undo takes one step back, if it was done.
@@ -246,6 +266,8 @@ func (m *Move) undo(s *moveStep) error {
 		return m.withdraw(s, fd, name)
 	case verbSwap:
 		return m.swapBack(s, fd, name)
+	case verbWrite:
+		return m.writeBack(s, fd, name)
 	}
 	return m.resetMode(s, fd, name)
 }
@@ -495,6 +517,10 @@ func (m *Move) checkStep(s *moveStep, arrived, gone map[place]bool) error {
 			return differs(Identity{}, have)
 		}
 		return nil
+	}
+	if s.Do == verbWrite {
+		dir, name := splitPath(at.path)
+		return m.checkWritten(s, t.here(dir), name, have)
 	}
 	if !s.isAfter(have) {
 		return differs(s.After, have)
