@@ -107,6 +107,7 @@ const (
 	MovePrepared  MoveState = "prepared"  // the intent is written; nothing, a part or everything is moved
 	MoveCommitted MoveState = "committed" // everything is moved and stays; Undo can still take it back
 	MoveUndone    MoveState = "undone"    // everything is as before
+	MoveForgotten MoveState = "forgotten" // only deleting is left; seen where Forget was killed and late writes came since
 )
 
 // modeBits turns permission bits as Go spells them into Unix numbers.
@@ -181,6 +182,13 @@ func (id Identity) same(other Identity, strict bool) bool {
 		return false
 	}
 	return !strict || id.Ctime == 0 || id.Ctime == other.Ctime
+}
+
+// Late is a before-image that somebody wrote to when it had left its path.
+type Late struct {
+	Root int    // index into the roots of the Move
+	Path string // raw bytes, relative to the root
+	Held string // absolute path of the before-image
 }
 
 // MoveError says at which path a Move failed. It wraps the cause.

@@ -93,9 +93,10 @@ func (m *Move) prepare(roots []string, hold string, ops []Op) error {
 
 // LoadMove returns the Move whose journal is in journalDir, or fs.ErrNotExist
 // when there is none: an intent that was not written to its end counts as
-// never begun. It finishes a Forget that was killed. A journal that fails its
-// checksum is agents.ErrDamaged. A loaded Move can be undone, committed and
-// forgotten, not run.
+// never begun. It finishes a Forget that was killed, unless late writes came
+// since: such a Move is MoveForgotten, and left are KeepLate and Forget. A
+// journal that fails its checksum is agents.ErrDamaged. A loaded Move can be
+// undone, committed and forgotten, not run.
 func LoadMove(journalDir string) (*Move, error) {
 	found, state, err := findJournal(journalDir)
 	if err != nil {
@@ -108,10 +109,13 @@ func LoadMove(journalDir string) (*Move, error) {
 	if m.j, err = readJournal(found); err != nil {
 		return nil, err
 	}
-	if state != moveForgotten {
+	if state != MoveForgotten {
 		return m, nil
 	}
-	if err := m.finishForget(); err != nil {
+	switch err := m.Forget(); {
+	case errors.Is(err, agents.ErrBlocked):
+		return m, nil
+	case err != nil:
 		return nil, err
 	}
 	return nil, fmt.Errorf("load move: no journal in %s: %w", journalDir, fs.ErrNotExist)
@@ -171,10 +175,14 @@ func (m *Move) forward(ctx context.Context) error {
 // Work of somebody else is never overwritten. From MoveCommitted, Undo checks
 // first and refuses with agents.ErrConflict, changing nothing, when a path was
 // changed since. From MovePrepared it takes back all it can, leaves such paths
-// as they are, and the error names them; the Move then is not MoveUndone.
+// as they are, and the error names them; the Move then is not MoveUndone. What
+// was written late to a before-image is back with it.
 func (m *Move) Undo() error {
-	if m.state == MoveUndone {
+	switch m.state {
+	case MoveUndone:
 		return nil
+	case MoveForgotten:
+		return &agents.StateError{What: "move", From: string(m.state), To: "undo"}
 	}
 	if err := m.openTrees(); err != nil {
 		return err
@@ -240,6 +248,9 @@ func (m *Move) finishRun() error {
 		if done, err := m.done(s); err != nil || !done {
 			return s.fail(errors.Join(err, &agents.StateError{What: "move", From: "half done", To: "commit"}))
 		}
+		if err := m.syncStep(s); err != nil {
+			return s.fail(err)
+		}
 	}
 	if err := m.settleDirs(); err != nil {
 		return err
@@ -248,16 +259,20 @@ func (m *Move) finishRun() error {
 }
 
 // Forget deletes the before-images and the journal; a killed Forget is
-		if err := m.syncStep(s); err != nil {
-			return s.fail(err)
-		}
-// finished by LoadMove. It is agents.ErrState while the Move is MovePrepared.
+// finished by LoadMove. It is agents.ErrState while the Move is MovePrepared,
+// and agents.ErrBlocked, deleting nothing, while LateWrites tells of something:
+// a *MoveError names the path, and KeepLate is the way out.
 func (m *Move) Forget() error {
 	if m.state == MovePrepared {
 		return &agents.StateError{What: "move", From: string(m.state), To: "forget"}
 	}
-	if err := m.setState(moveForgotten); err != nil {
+	if err := m.refuseLate(); err != nil {
 		return err
+	}
+	if m.state != MoveForgotten {
+		if err := m.setState(MoveForgotten); err != nil {
+			return err
+		}
 	}
 	return m.finishForget()
 }
@@ -269,7 +284,7 @@ func (m *Move) finishForget() error {
 	if err := RemoveAll(m.j.Hold); err != nil {
 		return err
 	}
-	if err := Remove(filepath.Join(m.dir, journalName(moveForgotten))); err != nil {
+	if err := Remove(filepath.Join(m.dir, journalName(MoveForgotten))); err != nil {
 		return err
 	}
 	return SyncDir(m.dir)

@@ -37,6 +37,12 @@ func (m *Move) Commit() error { return errNoMove() }
 // Forget is agents.ErrUnsupported on this system.
 func (m *Move) Forget() error { return errNoMove() }
 
+// LateWrites is agents.ErrUnsupported on this system.
+func (m *Move) LateWrites() ([]Late, error) { return nil, errNoMove() }
+
+// KeepLate is agents.ErrUnsupported on this system.
+func (m *Move) KeepLate(dir string) error { return errNoMove() }
+
 func errNoMove() error {
 	return fmt.Errorf("move of many files: %s has no atomic exchange that is tried: %w", runtime.GOOS, agents.ErrUnsupported)
 }

@@ -14,9 +14,6 @@ import (
 	agents "github.com/cleveragents/agents"
 )
 
-// moveForgotten is the state in which only deleting is left.
-const moveForgotten MoveState = "forgotten"
-
 // journalVersion is the format of journals. A newer one is not read; those of
 // the first format had no times and no writing in place.
 const journalVersion = 2
@@ -44,10 +41,10 @@ const (
 	verbTake  verb = "remove"           // what is there (no directory) goes into the hold
 	verbRmdir verb = "remove directory" // an empty directory goes into the hold
 	verbMkdir verb = "make directory"   // a finished directory comes to a free path
-	verbWrite verb = "write"            // the bytes of a staged file go into the file that is there
 	verbNew   verb = "create"           // a staged thing comes to a free path
 	verbSwap  verb = "replace"          // a staged thing is exchanged with what is there (no directory)
 	verbMode  verb = "change mode of"   // a file gets other permission bits or another time
+	verbWrite verb = "write"            // the bytes of a staged file go into the file that is there
 )
 
 // moveStep is one change of one path.
@@ -138,7 +135,7 @@ func readJournal(path string) (journal, error) {
 // findJournal returns the path of the journal in dir and the state that its
 // name says; "" when there is none.
 func findJournal(dir string) (string, MoveState, error) {
-	for _, state := range []MoveState{MovePrepared, MoveCommitted, MoveUndone, moveForgotten} {
+	for _, state := range []MoveState{MovePrepared, MoveCommitted, MoveUndone, MoveForgotten} {
 		path := filepath.Join(dir, journalName(state))
 		_, err := os.Lstat(path)
 		if err == nil {

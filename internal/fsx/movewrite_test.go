@@ -139,6 +139,9 @@ func TestMoveInPlaceTwoNames(t *testing.T) {
 		must(t, m.Run(t.Context()))
 		compare(t, b.root, plain{"a": file("newer"), "b": file("newer"), "swapped": file("other")})
 		must(t, sameName(b.root+"/a", b.root+"/b"))
+		if late, err := m.LateWrites(); err != nil || len(late) > 0 {
+			t.Errorf("late = %v, %v: want none, the move wrote itself", late, err)
+		}
 		must(t, then(m))
 		sameListing(t, b.root, before)
 		must(t, m.Forget())
