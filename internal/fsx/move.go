@@ -110,8 +110,9 @@ const (
 	MoveForgotten MoveState = "forgotten" // only deleting is left; seen where Forget was killed and late writes came since
 )
 
-// modeBits turns permission bits as Go spells them into Unix numbers.
-func modeBits(m fs.FileMode) uint32 {
+// PermissionBits turns permission bits as Go spells them, setuid, setgid and
+// sticky among them, into Unix numbers.
+func PermissionBits(m fs.FileMode) uint32 {
 	bits := uint32(m.Perm())
 	if m&fs.ModeSetuid != 0 {
 		bits |= 0o4000
@@ -143,7 +144,7 @@ func PermissionMode(bits uint32) fs.FileMode {
 
 // identityOf returns the identity that fi tells, without a link's target.
 func identityOf(fi fs.FileInfo) Identity {
-	id := Identity{Size: fi.Size(), Mode: modeBits(fi.Mode()), Mtime: fi.ModTime().UnixNano(), Kind: kindOf(fi.Mode())}
+	id := Identity{Size: fi.Size(), Mode: PermissionBits(fi.Mode()), Mtime: fi.ModTime().UnixNano(), Kind: kindOf(fi.Mode())}
 	id.Dev, id.Ino, id.Ctime = inode(fi)
 	return id
 }

@@ -168,6 +168,19 @@ func (m *Move) forward(ctx context.Context) error {
 	return m.hold.sync(m)
 }
 
+// CanUndo returns the error that Undo would refuse with now, from
+// MoveCommitted: a path was changed since. It changes nothing.
+func (m *Move) CanUndo() error {
+	if m.state != MoveCommitted {
+		return nil
+	}
+	if err := m.openTrees(); err != nil {
+		return err
+	}
+	defer m.closeTrees()
+	return m.checkUndo()
+}
+
 // Undo puts everything back as it was before Run, with the same inodes, modes
 // and directory times, and makes that durable. It works from every state,
 // after a kill at any moment of Run or Undo, as often as wanted.

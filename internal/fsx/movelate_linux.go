@@ -57,10 +57,6 @@ func (m *Move) LateWrites() ([]Late, error) {
 	return all, nil
 }
 
-// sameBytes reports whether nothing tells that one inode was written between
-// two looks at it.
-func sameBytes(a, b Identity) bool { return a.Size == b.Size && a.Mtime == b.Mtime }
-
 // refuseLate is agents.ErrBlocked while the hold has what is nowhere else.
 func (m *Move) refuseLate() error {
 	late, err := m.LateWrites()

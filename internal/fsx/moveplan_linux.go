@@ -255,7 +255,7 @@ func (p *movePlan) planArrivals() error {
 // mkdir plans a new directory, made in the hold so that its inode is known
 // beforehand, or new bits and a time for the one that is there.
 func (p *movePlan) mkdir(at place, op *Op) error {
-	final := modeBits(op.Perm)
+	final := PermissionBits(op.Perm)
 	mtime, err := p.stored(at, op.Mtime)
 	if err != nil {
 		return err
@@ -301,7 +301,7 @@ func (p *movePlan) mkdir(at place, op *Op) error {
 func (p *movePlan) arrive(at place, op *Op) error {
 	if op.Keep {
 		after := op.Before
-		after.Mode = modeBits(op.Perm)
+		after.Mode = PermissionBits(op.Perm)
 		mtime, err := p.stored(at, op.Mtime)
 		if err != nil {
 			return err

@@ -155,6 +155,10 @@ func unchanged(f *os.File, seen Identity) error {
 	return err
 }
 
+// sameBytes reports whether nothing tells that one inode was written between
+// two looks at it.
+func sameBytes(a, b Identity) bool { return a.Size == b.Size && a.Mtime == b.Mtime }
+
 // write makes the step: the before-image first, then the bytes, the bits and
 // the time, and all of it durable.
 func (m *Move) write(s *moveStep, fd int, name string) error {
@@ -182,6 +186,14 @@ func (m *Move) write(s *moveStep, fd int, name string) error {
 		return err
 	}
 	defer f.Close()
+	have, _, err := identifyOpen(f)
+	if err != nil {
+		return err
+	}
+	if !sameBytes(have, s.Before) { // written while all was made ready: not begun
+		bits := m.dress(int(f.Fd()), have, s.Before.Mode, have.Mtime, string(s.Path))
+		return errors.Join(differs(s.Before, have), bits, m.dropHeld(s.Slot))
+	}
 	sum, err := m.pour(f, staged, string(s.Path))
 	if err == nil && !bytes.Equal(sum, s.New) {
 		err = fmt.Errorf("what was staged was changed meanwhile: %w", agents.ErrConflict)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -277,6 +278,30 @@ func TestMoveInPlaceNoticesStrangers(t *testing.T) {
 				conflictAt(t, m.Undo(), "f")
 				sameListing(t, r.root, before)
 			})
+		}
+	}
+}
+
+// TestMoveInPlaceAgainstARacer: a file that somebody else puts at the path is
+// there in the end, whenever it comes.
+func TestMoveInPlaceAgainstARacer(t *testing.T) {
+	base := memoryDir(t)
+	for round := range 100 {
+		r := newRewriting(t, newBenchIn(t, mkdir(t, base, round), plain{}), file("old"), file("new"))
+		m := r.begin(t)
+		done := make(chan error)
+		go func() {
+			time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+			tmp := filepath.Join(r.stage, "racer")
+			done <- errors.Join(os.WriteFile(tmp, []byte("racer"), 0o644), os.Rename(tmp, r.at))
+		}()
+		run := m.Run(t.Context())
+		must(t, <-done)
+		if run != nil && !errors.Is(run, agents.ErrConflict) {
+			t.Fatalf("run: %v", run)
+		}
+		if got, err := os.ReadFile(r.at); err != nil || string(got) != "racer" {
+			t.Fatalf("round %d: %q, %v (run: %v)", round, got, err, run)
 		}
 	}
 }

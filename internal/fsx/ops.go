@@ -221,3 +221,25 @@ func removeAll(path string, fi fs.FileInfo, dev uint64, known bool) error {
 	}
 	return Remove(path)
 }
+
+// ClearDir empties a directory, the entry last last. The directory stays.
+func ClearDir(dir, last string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != last {
+			if err := RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if last == "" {
+		return nil
+	}
+	return Remove(filepath.Join(dir, last))
+}

@@ -131,11 +131,12 @@ func parseNumstat(f []string, changes []Change, at map[string]int) (int, error) 
 }
 
 // Patch writes the difference of two trees in git's patch format, binary
-// content included, renames found.
-func (r Repo) Patch(ctx context.Context, w io.Writer, from, to string) error {
-	_, err := r.Do(ctx, Call{Stdout: w, Args: []string{"diff-tree", "-r", "-p", "--binary", "--full-index", "-M", "-l0",
+// content included, renames found; of these paths alone where any are given,
+// taken literally.
+func (r Repo) Patch(ctx context.Context, w io.Writer, from, to string, paths ...string) error {
+	_, err := r.Do(ctx, Call{Stdout: w, Args: append([]string{"diff-tree", "-r", "-p", "--binary", "--full-index", "-M", "-l0",
 		"--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/",
-		"--ignore-submodules=none", "--end-of-options", from, to, "--"}})
+		"--ignore-submodules=none", "--end-of-options", from, to, "--"}, paths...)})
 	return err
 }
 

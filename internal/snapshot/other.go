@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
 )
 
 // Capture is agents.ErrUnsupported on this system.
@@ -21,6 +22,35 @@ func (t *Tracker) Restore(ctx context.Context, ref string, opts RestoreOptions) 
 
 // Recover has nothing to do on this system, where nothing is restored.
 func Recover(ctx context.Context, journal string) error { return nil }
+
+// Transferring is not there on this system.
+type Transferring struct{}
+
+// Prepare is agents.ErrUnsupported on this system.
+func (s *Store) Prepare(ctx context.Context, t Transfer) (*Transferring, error) {
+	return nil, errSystem("transfer")
+}
+
+// LoadTransfer is agents.ErrUnsupported on this system.
+func LoadTransfer(journal string) (*Transferring, error) { return nil, errSystem("transfer") }
+
+// Run is agents.ErrUnsupported on this system.
+func (t *Transferring) Run(ctx context.Context) error { return errSystem("transfer") }
+
+// State is MovePrepared on this system.
+func (t *Transferring) State() fsx.MoveState { return fsx.MovePrepared }
+
+// CanUndo is agents.ErrUnsupported on this system.
+func (t *Transferring) CanUndo() error { return errSystem("transfer") }
+
+// Undo is agents.ErrUnsupported on this system.
+func (t *Transferring) Undo() error { return errSystem("transfer") }
+
+// Late is agents.ErrUnsupported on this system.
+func (t *Transferring) Late() ([]fsx.Late, error) { return nil, errSystem("transfer") }
+
+// Forget is agents.ErrUnsupported on this system.
+func (t *Transferring) Forget() error { return errSystem("transfer") }
 
 func errSystem(op string) error {
 	return fmt.Errorf("%s: states of directories are recorded on Linux only: %w", op, agents.ErrUnsupported)

@@ -5,30 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
-	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 )
-
-// Transfer brings paths of a state into a directory that no Tracker watches,
-// such as the resource that the state's directory is a copy of.
-type Transfer struct {
-	Dir     string        // the directory
-	Stage   string        // a folder on its file system for new contents and before-images; it is made
-	Journal string        // the folder of the intent, for LoadTransfer
-	Changes []Transferred // each path once
-}
-
-// Transferred is the change of one path. Directories are changes of their own.
-type Transferred struct {
-	Path    string       // "/" between components; "" is the directory itself
-	Before  fsx.Identity // what the caller saw there; zero = nothing
-	Old     Entry        // what the state says that is there; zero where that is something else
-	New     Entry        // what is to be there; zero = nothing
-	InPlace bool         // write the file's bytes into the file that is there
-}
 
 // Transferring is a Transfer that was prepared: everything is staged, and
 // nothing is moved.
@@ -152,7 +132,7 @@ func (s *Store) itemOf(e Entry) (item, error) {
 	if err != nil {
 		return item{}, err
 	}
-	it := item{id: id, perm: permBits(e.Mode), owner: owner{e.UID, e.GID}, xattr: encodeXattrs(e.Xattr),
+	it := item{id: id, perm: fsx.PermissionBits(e.Mode), owner: owner{e.UID, e.GID}, xattr: encodeXattrs(e.Xattr),
 		exact: exact{times: true, mtime: e.Mtime, link: e.Link, sparse: e.Sparse}}
 	switch {
 	case e.Mode.IsDir():
@@ -233,6 +213,3 @@ func LoadTransfer(journal string) (*Transferring, error) {
 	}
 	return &Transferring{journal: journal, move: m, in: in}, nil
 }
-
-var _ = os.Lstat
-var _ = agents.ErrConflict

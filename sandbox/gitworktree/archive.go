@@ -136,7 +136,7 @@ func (b *box) archive(ctx context.Context, dir string) error {
 	if err := fsx.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := clearDir(dir, ""); err != nil { // what a killed attempt left
+	if err := fsx.ClearDir(dir, ""); err != nil { // what a killed attempt left
 		return err
 	}
 	if !b.baseGone(ctx) {

@@ -3,14 +3,13 @@ package gitworktree
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/git"
-	"github.com/cleveragents/agents/internal/snapshot"
+	"github.com/cleveragents/agents/internal/statediff"
 	"github.com/cleveragents/agents/sandbox"
 )
 
@@ -48,7 +47,7 @@ func (b *box) diffBase(ctx context.Context, req sandbox.DiffRequest) ([]agents.F
 	if err != nil {
 		return nil, err
 	}
-	return gitDiff(ctx, at, b.from(), st.tree, req)
+	return statediff.Git(ctx, at, statediff.Request{From: b.from(), To: st.tree, Counts: req.Counts, Patch: req.Patch})
 }
 
 // quarantine returns trusted calls whose new objects go to a folder that drop
@@ -65,40 +64,6 @@ func (b *box) quarantine() (at git.Repo, drop func(), err error) {
 	at.ObjectDir = dir
 	at.Alternates = []string{b.private("trusted", "objects")}
 	return at, func() { _ = fsx.RemoveAll(dir) }, nil
-}
-
-func gitDiff(ctx context.Context, at git.Repo, from, to string, req sandbox.DiffRequest) ([]agents.FileChange, error) {
-	changes, err := at.DiffTrees(ctx, from, to, git.DiffOptions{Renames: req.Counts, Counts: req.Counts})
-	if err != nil {
-		return nil, err
-	}
-	if req.Patch != nil {
-		if err := at.Patch(ctx, req.Patch, from, to); err != nil {
-			return nil, err
-		}
-	}
-	out := make([]agents.FileChange, len(changes))
-	for i, c := range changes {
-		out[i] = agents.FileChange{Path: c.Path, Change: kindOf(c), Insertions: c.Insertions, Deletions: c.Deletions, Binary: c.Binary}
-		if c.Status == 'R' {
-			out[i].OldPath = c.OldPath
-		}
-	}
-	return out, nil
-}
-
-func kindOf(c git.Change) agents.ChangeKind {
-	switch {
-	case c.Status == 'A' || c.Status == 'C':
-		return agents.ChangeAdded
-	case c.Status == 'D':
-		return agents.ChangeDeleted
-	case c.Status == 'R':
-		return agents.ChangeRenamed
-	case c.Status == 'M' && c.OldID == c.NewID && c.OldMode != c.NewMode:
-		return agents.ChangeMode
-	}
-	return agents.ChangeModified
 }
 
 // diffStates compares two captured states; the present becomes one first.
@@ -124,37 +89,11 @@ func (b *box) diffStates(ctx context.Context, req sandbox.DiffRequest) ([]agents
 	}
 	if req.Counts || req.Patch != nil {
 		store := git.Repo{Git: b.run, GitDir: req.Objects}
-		return gitDiff(ctx, store, from+":files", to+":files", req)
+		return statediff.Git(ctx, store, statediff.Request{From: from + ":files", To: to + ":files", Counts: req.Counts, Patch: req.Patch})
 	}
 	changes, err := r.store.Compare(ctx, from, to)
 	if err != nil {
 		return nil, err
 	}
-	return filesChanged(changes), nil
-}
-
-// filesChanged keeps files and links, and turns them into the product's words.
-func filesChanged(changes []snapshot.Change) []agents.FileChange {
-	var out []agents.FileChange
-	for _, c := range changes {
-		isFile := c.Old.Exists() && !c.Old.Mode.IsDir() || c.New.Exists() && !c.New.Mode.IsDir()
-		if c.Root != "files" || !isFile {
-			continue
-		}
-		out = append(out, agents.FileChange{Path: c.Path, Change: stateKind(c)})
-	}
-	return out
-}
-
-func stateKind(c snapshot.Change) agents.ChangeKind {
-	isFile := func(e snapshot.Entry) bool { return e.Exists() && !e.Mode.IsDir() }
-	switch {
-	case !isFile(c.Old):
-		return agents.ChangeAdded
-	case !isFile(c.New):
-		return agents.ChangeDeleted
-	case c.Old.ID == c.New.ID && c.Old.Mode&fs.ModeType == c.New.Mode&fs.ModeType:
-		return agents.ChangeMode
-	}
-	return agents.ChangeModified
+	return statediff.Files(changes, "files"), nil
 }

@@ -28,7 +28,7 @@ func (s *Strategy) Remove(ctx context.Context, ws sandbox.Workspace) error {
 	rec, err := loadRecord(ws.PrivateDir)
 	switch {
 	case errors.Is(err, agents.ErrNotFound):
-		return clearDir(ws.PrivateDir, "")
+		return fsx.ClearDir(ws.PrivateDir, "")
 	case err != nil:
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *Strategy) Remove(ctx context.Context, ws sandbox.Workspace) error {
 			return err
 		}
 	}
-	return clearDir(ws.PrivateDir, "sandbox.json")
+	return fsx.ClearDir(ws.PrivateDir, "sandbox.json")
 }
 
 // removePlaceholder removes our entry first: while it is there, git takes the
@@ -135,26 +135,4 @@ func (b *box) removeTree() error {
 		}
 	}
 	return fsx.RemoveAll(b.rec.Path)
-}
-
-// clearDir empties a directory, the entry last last. The directory stays.
-func clearDir(dir, last string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.Name() != last {
-			if err := fsx.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	if last == "" {
-		return nil
-	}
-	return fsx.Remove(filepath.Join(dir, last))
 }

@@ -1,0 +1,447 @@
+package copyonwrite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/internal/snapshot"
+	"github.com/cleveragents/agents/internal/statediff"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// Apply brings what the plan changed into the resource, path by path, and
+// refuses paths that somebody changed there since the copy was made: by
+// content, where inode, size or times differ. What both sides made the same
+// is no conflict. Merge has texts that both sides changed merged by lines.
+//
+// Each file goes in by an exchange of names, and goes back if what came out is
+// not what the preview saw; in place, from a before-image, where an exchange
+// would break a hard link to a name outside the resource, change the owner, or
+// hit a mount. Directories' bits and times come last.
+func (s *Strategy) Apply(ctx context.Context, ws sandbox.Workspace, req sandbox.ApplyRequest) (agents.ResourceResult, error) {
+	res := agents.ResourceResult{Resource: ws.Resource.Name, State: agents.ApplyFailed}
+	b, err := s.open(ws)
+	if err != nil {
+		return res, err
+	}
+	a := &applying{box: b, req: req, res: &res}
+	if err := a.run(ctx); err != nil {
+		return res, fmt.Errorf("apply to %s: %w", b.home(b.rec.File), err)
+	}
+	return res, nil
+}
+
+// home is where a path of the sandbox is at home.
+func (b *box) home(path string) string {
+	return filepath.Join(b.rec.Dir, filepath.FromSlash(path))
+}
+
+// applying is one apply, or the preview of one.
+type applying struct {
+	*box
+	req   sandbox.ApplyRequest
+	res   *agents.ResourceResult
+	store *snapshot.Store
+	from  *origin
+
+	byPath map[string]*step
+	steps  []*step // by path
+}
+
+// step is one path that the plan changed.
+type step struct {
+	snapshot.Change
+	real  fsx.SurveyEntry // what is there
+	has   snapshot.Entry  // the same in the words of states, where it was looked at
+	skip  bool            // nothing is to be done
+	place bool            // write in place
+}
+
+func (a *applying) run(ctx context.Context) error {
+	r, err := a.recorder(ctx, a.sealStore())
+	if err != nil {
+		return err
+	}
+	a.store = r.store
+	if a.from, err = readOrigin(a.rec.Base, a.rec.Origin); err != nil {
+		return err
+	}
+	changes, left, err := a.result(ctx, a.store, a.req.Ref)
+	if err != nil {
+		return err
+	}
+	if !counts(changes) {
+		a.res.State = agents.ApplyUnchanged
+		return nil
+	}
+	if err := a.compare(ctx, changes); err != nil {
+		return err
+	}
+	if len(a.res.Conflicts) > 0 {
+		return a.conflict()
+	}
+	a.list()
+	if err := a.count(ctx, left); err != nil {
+		return err
+	}
+	if a.req.DryRun {
+		return nil
+	}
+	return a.move(ctx)
+}
+
+// conflict is the error of a preview that found some.
+func (a *applying) conflict() error {
+	a.res.State = agents.ApplyConflict
+	return agents.WithHint(
+		fmt.Errorf("%s: %s: %w", agents.EscapePath(a.res.Conflicts[0].Path), a.res.Conflicts[0].Reason, agents.ErrConflict),
+		"agents plan update %s brings the real side's changes into the sandbox; agents plan apply --merge merges texts by lines", a.ws.PlanID)
+}
+
+func (a *applying) refuse(path, reason string) {
+	a.res.Conflicts = append(a.res.Conflicts, agents.PathReason{Resource: a.ws.Resource.Name, Path: path, Reason: reason})
+}
+
+// compare looks at each path on the real side.
+func (a *applying) compare(ctx context.Context, changes []snapshot.Change) error {
+	a.byPath = map[string]*step{}
+	for _, c := range changes {
+		s := &step{Change: c}
+		a.steps = append(a.steps, s)
+		a.byPath[c.Path] = s
+	}
+	for _, s := range a.steps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := a.compareOne(ctx, s); err != nil {
+			return fmt.Errorf("%q: %w", s.Path, err)
+		}
+	}
+	for i := len(a.steps) - 1; i >= 0; i-- {
+		if err := a.checkGone(a.steps[i]); err != nil {
+			return err
+		}
+	}
+	for _, s := range a.steps {
+		a.checkParent(s)
+		a.choose(s)
+	}
+	return nil
+}
+
+// compareOne finds out what the real side made of a path since the copy.
+func (a *applying) compareOne(ctx context.Context, s *step) error {
+	var err error
+	if s.real, err = fsx.Look(a.lookAt(s.Path)); err != nil {
+		return err
+	}
+	org := a.from.at(s.Path)
+	if fsx.DatabaseInUse(a.home(s.Path)) && !timesOnly(s.Change) {
+		a.refuse(s.Path, "is a database that a program has open")
+		return nil
+	}
+	if untouched(org, s.real) {
+		return nil
+	}
+	if s.has, s.real, err = a.store.Look(ctx, a.lookAt(s.Path)); err != nil {
+		return err
+	}
+	switch {
+	case a.equal(s, s.Old, org):
+	case a.equal(s, s.New, fsx.SurveyEntry{}):
+		s.skip = true // both sides did the same
+	case timesOnly(s.Change):
+		s.skip = true // the real side's own change counts
+	default:
+		return a.bothChanged(ctx, s)
+	}
+	return nil
+}
+
+// lookAt is where a path is looked at: the directory itself through any link.
+func (a *applying) lookAt(path string) string {
+	if path == "" {
+		return a.rec.Dir + "/."
+	}
+	return a.home(path)
+}
+
+// untouched reports whether what is there is, by stat, what was there when it
+// was copied. The times and sizes of directories follow what is in them.
+func untouched(org, now fsx.SurveyEntry) bool {
+	if org.Kind != now.Kind || org.Mode != now.Mode || org.UID != now.UID || org.GID != now.GID {
+		return false
+	}
+	if org.Kind == fsx.KindNone || org.Kind == fsx.KindDir {
+		return true
+	}
+	return org.Ino == now.Ino && org.Size == now.Size && org.Mtime == now.Mtime && org.Ctime == now.Ctime
+}
+
+// equal reports whether the real side has what a state says of a path. The
+// owner is compared with the one that was copied, which a copy need not have.
+func (a *applying) equal(s *step, e snapshot.Entry, org fsx.SurveyEntry) bool {
+	has := s.has
+	if s.real.Kind == fsx.KindOther {
+		return false
+	}
+	if org.Kind != fsx.KindNone && org.UID == has.UID && org.GID == has.GID || org.Kind == fsx.KindNone && !asRoot() {
+		has.UID, has.GID = e.UID, e.GID
+	}
+	if org.Kind == fsx.KindSymlink && has.Mode&fs.ModeSymlink != 0 && string(org.Target) == string(s.real.Target) {
+		has.ID, has.Mode = e.ID, e.Mode // the copy leads elsewhere by another way
+	}
+	return sameThing(has, e)
+}
+
+// asRoot reports whether owners can be given away.
+func asRoot() bool { return os.Geteuid() == 0 }
+
+// bothChanged refuses a path that both sides changed, unless its texts merge.
+func (a *applying) bothChanged(ctx context.Context, s *step) error {
+	if a.req.Merge && s.Old.Mode.IsRegular() && s.New.Mode.IsRegular() && s.real.Kind == fsx.KindFile && s.Old.Exists() && s.New.Exists() {
+		merged, err := a.merge(ctx, s)
+		if err != nil || merged {
+			return err
+		}
+		a.refuse(s.Path, "the plan and the real side changed the same lines")
+		return nil
+	}
+	a.refuse(s.Path, "the plan "+did(s.Old.Exists(), s.New.Exists())+" it, and on the real side it was "+
+		done(a.from.at(s.Path).Kind != fsx.KindNone, s.real.Kind != fsx.KindNone)+" since")
+	return nil
+}
+
+func did(was, is bool) string {
+	switch {
+	case !was:
+		return "added"
+	case !is:
+		return "deleted"
+	}
+	return "changed"
+}
+
+func done(was, is bool) string { return did(was, is) }
+
+// merge merges the texts of both sides, with the real side's bits.
+func (a *applying) merge(ctx context.Context, s *step) (bool, error) {
+	texts := make([][]byte, 3)
+	for i, id := range []string{s.New.ID, s.Old.ID} {
+		var err error
+		if texts[i], err = readBlob(ctx, a.store, id); err != nil {
+			return false, err
+		}
+	}
+	var err error
+	if texts[2], err = os.ReadFile(a.home(s.Path)); err != nil {
+		return false, err
+	}
+	merged, clean, err := a.box.run.MergeFile(ctx, a.private("merge"), texts[0], texts[1], texts[2])
+	if err != nil || !clean {
+		return false, err
+	}
+	s.New.ID, err = a.store.Add(ctx, merged)
+	if s.Old.Mode == s.New.Mode {
+		s.New.Mode = s.has.Mode
+	}
+	s.New.UID, s.New.GID, s.New.Link = s.has.UID, s.has.GID, ""
+	return true, err
+}
+
+// checkGone makes sure that a directory which the plan removed holds nothing
+// that the plan never saw. It stays where what it holds never comes home.
+func (a *applying) checkGone(s *step) error {
+	if s.skip || !s.Old.Mode.IsDir() || s.New.Mode.IsDir() && s.New.Exists() || s.real.Kind != fsx.KindDir {
+		return nil
+	}
+	entries, err := os.ReadDir(a.home(s.Path))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		at := path.Join(s.Path, e.Name())
+		below := a.byPath[at]
+		_, protected := a.protects(at)
+		switch {
+		case below != nil && below.skip && below.Old.Mode.IsDir() && !below.New.Exists():
+			s.skip = true // it stays itself
+		case below != nil:
+		case (protected || e.Type()&^fs.ModeSymlink&^fs.ModeDir != 0) && !s.New.Exists():
+			s.skip = true
+		default:
+			a.refuse(at, "was added on the real side since, in a directory that the plan removed")
+		}
+	}
+	return nil
+}
+
+// checkParent makes sure that what arrives has a directory to be in.
+func (a *applying) checkParent(s *step) {
+	if s.skip || !s.New.Exists() || s.Path == "" {
+		return
+	}
+	dir := path.Dir(s.Path)
+	if dir == "." {
+		dir = ""
+	}
+	if above := a.byPath[dir]; above != nil && above.New.Mode.IsDir() && above.New.Exists() {
+		return
+	}
+	if real, err := fsx.Look(a.lookAt(dir)); err != nil || real.Kind != fsx.KindDir {
+		a.refuse(s.Path, "its directory is gone on the real side")
+	}
+}
+
+// choose says for a file that is there whether its bytes are written in place.
+func (a *applying) choose(s *step) {
+	if s.skip || s.real.Kind != fsx.KindFile || !s.New.Mode.IsRegular() || !s.New.Exists() {
+		return
+	}
+	dir := filepath.Dir(a.home(s.Path))
+	switch {
+	case !asRoot() && int(s.real.UID) != os.Geteuid(), !fsx.Writable(dir), !fsx.SameMount(a.home(s.Path), dir):
+		s.place = true
+	case s.real.Links > 1:
+		s.place = a.keepsNames(s)
+	}
+}
+
+// keepsNames reports whether a file has a name outside of the resource, and
+// the plan left its names inside together.
+func (a *applying) keepsNames(s *step) bool {
+	inside := a.from.names(s.real.Ino)
+	if uint64(len(inside)) >= s.real.Links {
+		return false
+	}
+	for _, name := range inside {
+		other := a.byPath[name]
+		if name != s.Path && (other == nil || other.New.ID != s.New.ID || other.New.Link != s.New.Link || s.New.Link == "") {
+			return false
+		}
+	}
+	return true
+}
+
+// list sorts the files into the result's lists.
+func (a *applying) list() {
+	a.res.State = agents.ApplyUnchanged
+	for _, s := range a.steps {
+		if s.skip {
+			continue
+		}
+		a.res.State = agents.ApplyApplied
+		was := s.Old.Exists() && !s.Old.Mode.IsDir()
+		is := s.New.Exists() && !s.New.Mode.IsDir()
+		switch {
+		case !was && is:
+			a.res.Added = append(a.res.Added, s.Path)
+		case was && !is:
+			a.res.Deleted = append(a.res.Deleted, s.Path)
+		case was && is && !sameThing(s.Old, s.New):
+			a.res.Changed = append(a.res.Changed, s.Path)
+		}
+	}
+}
+
+// count fills the numbers of lines.
+func (a *applying) count(ctx context.Context, left []agents.PathReason) error {
+	var skip []string
+	for _, p := range left {
+		skip = append(skip, p.Path)
+	}
+	repo := git.Repo{Git: a.box.run, GitDir: a.sealStore()}
+	files, err := statediff.Git(ctx, repo, statediff.Request{From: a.rec.BaseState + ":" + files, To: a.req.Ref + ":" + files, Counts: true, Skip: skip})
+	if errors.Is(err, agents.ErrUnsupported) {
+		return nil // there is no git to count
+	}
+	for _, f := range files {
+		a.res.Insertions += f.Insertions
+		a.res.Deletions += f.Deletions
+	}
+	return err
+}
+
+// move changes the resource: all or nothing.
+func (a *applying) move(ctx context.Context) error {
+	if a.res.State == agents.ApplyUnchanged {
+		return nil
+	}
+	stage, err := a.applyStage(a.req.JournalDir)
+	if err != nil {
+		return err
+	}
+	t := snapshot.Transfer{Dir: a.rec.Dir, Stage: stage, Journal: a.req.JournalDir}
+	for _, s := range a.steps {
+		if !s.skip {
+			change, err := a.transferred(ctx, s)
+			if err != nil {
+				return fmt.Errorf("%q: %w", s.Path, err)
+			}
+			t.Changes = append(t.Changes, change)
+		}
+	}
+	a.res.State = agents.ApplyFailed
+	tr, err := a.store.Prepare(ctx, t)
+	if err != nil {
+		tidyStage(stage)
+		return a.moved(err)
+	}
+	if err := tr.Run(ctx); err != nil {
+		return a.moved(err)
+	}
+	a.res.State = agents.ApplyApplied
+	return a.tellLate(tr)
+}
+
+// moved turns the error of a path that changed under the apply into a conflict.
+func (a *applying) moved(err error) error {
+	var at *fsx.MoveError
+	if errors.As(err, &at) && errors.Is(err, agents.ErrConflict) {
+		a.refuse(at.Path, "changed while it was applied")
+		a.res.State = agents.ApplyConflict
+	}
+	return err
+}
+
+// transferred is a step as a transfer takes it.
+func (a *applying) transferred(ctx context.Context, s *step) (snapshot.Transferred, error) {
+	t := snapshot.Transferred{Path: s.Path, Before: s.real.Identity, Old: s.Old, New: s.New, InPlace: s.place}
+	if s.real.Kind != fsx.KindNone {
+		t.Old.UID, t.Old.GID = s.real.UID, s.real.GID
+		if s.New.UID == s.Old.UID && s.New.GID == s.Old.GID && s.Old.Exists() && s.New.Exists() {
+			t.New.UID, t.New.GID = s.real.UID, s.real.GID // the plan did not change the owner
+		}
+	}
+	if s.New.Exists() && s.New.Mode&fs.ModeSymlink != 0 {
+		target, err := readBlob(ctx, a.store, s.New.ID)
+		if err != nil {
+			return t, err
+		}
+		if home := a.homeTarget(string(target)); home != string(target) {
+			if t.New.ID, err = a.store.Add(ctx, []byte(home)); err != nil {
+				return t, err
+			}
+		}
+	}
+	return t, nil
+}
+
+// tellLate says what programs wrote into files that they had open.
+func (a *applying) tellLate(tr *snapshot.Transferring) error {
+	late, err := tr.Late()
+	for _, l := range late {
+		a.res.Notices = append(a.res.Notices, fmt.Sprintf(
+			"%s: a program that had it open wrote to what was replaced; those bytes are in %s", agents.EscapePath(l.Path), l.Held))
+	}
+	return err
+}

@@ -1,0 +1,208 @@
+package copyonwrite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/internal/snapshot"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// files is the name of the root in states.
+const files = "files"
+
+// recorder is what captures and restores one workspace.
+type recorder struct {
+	b       *box
+	store   *snapshot.Store
+	tracker *snapshot.Tracker
+}
+
+// recorder opens the store of states in a folder, with the base store below
+// it. What names the base store, and what is put into it, happens under the
+// base store's lock, so that it is not taken for one that nobody needs.
+func (b *box) recorder(ctx context.Context, objects string) (*recorder, error) {
+	if objects == "" {
+		return nil, fmt.Errorf("no folder for the states of sandbox %s: %w", b.ws.SandboxID, agents.ErrInvalid)
+	}
+	lock, err := fsx.WaitLock(ctx, b.rec.Base+".lock", "sandbox "+b.ws.SandboxID)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Release()
+	store, err := b.states.Get(ctx, objects, func() snapshot.Options { return snapshot.Options{Below: b.rec.Base} })
+	if err != nil {
+		return nil, fmt.Errorf("open states of sandbox %s: %w", b.ws.SandboxID, err)
+	}
+	tracker, err := b.tracker(store)
+	if err != nil {
+		return nil, err
+	}
+	r := &recorder{b, store, tracker}
+	return r, r.ensureBase(ctx)
+}
+
+func (b *box) tracker(store *snapshot.Store) (*snapshot.Tracker, error) {
+	return snapshot.NewTracker(store, []snapshot.Root{{Name: files, Dir: b.rec.Path, Exact: true}}, b.private("cache"))
+}
+
+// ensureBase records the base state, in the base store, the first time that
+// anybody asks for a state: before anything can have changed in the copy. What
+// that state says is on the disk is synced first.
+func (r *recorder) ensureBase(ctx context.Context) error {
+	b := r.b
+	if b.rec.BaseState != "" {
+		return nil
+	}
+	if b.rec.Boot != bootID() {
+		return agents.WithHint(fmt.Errorf("the machine stopped before the copy was on the disk: %w", agents.ErrNotFound), "remove the sandbox and create it again")
+	}
+	if err := fsx.SyncFS(b.rec.Path); err != nil {
+		return err
+	}
+	base, err := b.states.Get(ctx, b.rec.Base, func() snapshot.Options { return snapshot.Options{} })
+	if err != nil {
+		return err
+	}
+	tracker, err := b.tracker(base)
+	if err != nil {
+		return err
+	}
+	c, err := tracker.Capture(ctx, snapshot.CaptureOptions{Label: "base of sandbox " + b.ws.SandboxID})
+	if err != nil {
+		return fmt.Errorf("record the base state: %w", err)
+	}
+	b.rec.BaseState = c.Ref
+	return b.save()
+}
+
+// Capture records the workspace as it is: bytes, bits, owners, attributes,
+// times, hard links and holes. The base state goes into the base store, which
+// all later states share.
+func (s *Strategy) Capture(ctx context.Context, ws sandbox.Workspace, req sandbox.CaptureRequest) (sandbox.Captured, error) {
+	b, err := s.open(ws)
+	if err != nil {
+		return sandbox.Captured{}, err
+	}
+	r, err := b.recorder(ctx, req.Objects)
+	if err == nil {
+		err = b.knowObjects(req.Objects)
+	}
+	var c snapshot.Captured
+	if err == nil {
+		c, err = r.capture(ctx, req)
+	}
+	if err != nil {
+		return sandbox.Captured{}, fmt.Errorf("capture sandbox %s: %w", ws.SandboxID, err)
+	}
+	return sandbox.Captured{Ref: c.Ref, SizeBytes: c.BytesAdded, LeftOut: b.named(c.LeftOut), Notices: c.Notices}, nil
+}
+
+// knowObjects remembers where states are captured: results are sealed there too.
+func (b *box) knowObjects(objects string) error {
+	if b.rec.Objects == objects {
+		return nil
+	}
+	b.rec.Objects = objects
+	return b.save()
+}
+
+func (r *recorder) capture(ctx context.Context, req sandbox.CaptureRequest) (snapshot.Captured, error) {
+	if err := r.b.recoverMove(ctx); err != nil {
+		return snapshot.Captured{}, err
+	}
+	label := req.Label
+	if label == "" {
+		label = "state of sandbox " + r.b.ws.SandboxID
+	}
+	opts := snapshot.CaptureOptions{Label: label}
+	for _, p := range req.Paths {
+		opts.Paths = append(opts.Paths, snapshot.Path{Root: files, Path: p})
+	}
+	return r.tracker.Capture(ctx, opts)
+}
+
+// named gives what a state leaves out the resource's name.
+func (b *box) named(list []agents.PathReason) []agents.PathReason {
+	out := make([]agents.PathReason, len(list))
+	for i, p := range list {
+		p.Resource = b.ws.Resource.Name
+		out[i] = p
+	}
+	return out
+}
+
+// Restore puts the workspace into a recorded state, with the times, links and
+// holes that it had.
+func (s *Strategy) Restore(ctx context.Context, ws sandbox.Workspace, req sandbox.RestoreRequest) (sandbox.Restored, error) {
+	b, err := s.open(ws)
+	if err != nil {
+		return sandbox.Restored{}, err
+	}
+	r, err := b.recorder(ctx, req.Objects)
+	var done snapshot.Restored
+	if err == nil {
+		done, err = r.restore(ctx, orElse(req.Ref, b.rec.BaseState), req.DryRun)
+	}
+	if err != nil {
+		return sandbox.Restored{}, fmt.Errorf("restore sandbox %s: %w", ws.SandboxID, err)
+	}
+	var out sandbox.Restored
+	for _, c := range done.Changes {
+		if c.Path != "" {
+			c.Resource = ws.Resource.Name
+			out.Changes = append(out.Changes, c)
+		}
+	}
+	return out, nil
+}
+
+func (r *recorder) restore(ctx context.Context, ref string, dryRun bool) (snapshot.Restored, error) {
+	if err := r.b.recoverMove(ctx); err != nil {
+		return snapshot.Restored{}, err
+	}
+	return r.tracker.Restore(ctx, ref, snapshot.RestoreOptions{Stage: r.b.stageDir(), Journal: r.b.private("move"), DryRun: dryRun})
+}
+
+// recoverMove ends a restore that was killed.
+func (b *box) recoverMove(ctx context.Context) error {
+	return snapshot.Recover(ctx, b.private("move"))
+}
+
+// Prepare makes sure, before a call, that the base state is recorded and no
+// killed restore is in the way.
+func (s *Strategy) Prepare(ctx context.Context, ws sandbox.Workspace) ([]string, error) {
+	b, err := s.open(ws)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(b.rec.Path); errors.Is(err, fs.ErrNotExist) {
+		return nil, agents.WithHint(fmt.Errorf("the sandbox's directory %s is gone: %w", b.rec.Path, agents.ErrNotFound), "its checkpoints can bring it back")
+	}
+	if err := b.recoverMove(ctx); err != nil {
+		return nil, fmt.Errorf("end a killed restore: %w", err)
+	}
+	if b.rec.BaseState == "" {
+		if _, err := b.recorder(ctx, b.sealStore()); err != nil {
+			return nil, err
+		}
+	}
+	return []string{"GIT_CEILING_DIRECTORIES=" + filepath.Dir(b.rec.Path)}, ctx.Err()
+}
+
+// sealStore is where results are sealed: beside the captured states, or in a
+// store of the sandbox's own where nobody captures any.
+func (b *box) sealStore() string { return orElse(b.rec.Objects, b.private("states")) }
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

@@ -1,0 +1,216 @@
+package copyonwrite
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+var _ sandbox.Strategy = (*Strategy)(nil)
+
+const entryPrefix = "ca-sandbox-"
+
+// Create copies the resource: bytes (shared with the original where the file
+// system can), permission bits, times, owners where the process may, links,
+// hard links, holes, extended attributes and ACLs. FIFOs, sockets, devices and
+// other mounted file systems are left out and said. A location that is not
+// what its type says is agents.ErrInvalid, a path that may not be read
+// fs.ErrPermission, a disk without room for the copy agents.ErrNoSpace, all
+// before the first byte is copied. A file that keeps changing is copied as it
+// comes, and said.
+func (s *Strategy) Create(ctx context.Context, req sandbox.CreateRequest) (sandbox.Workspace, error) {
+	b, survey, err := s.plan(ctx, req)
+	if err != nil {
+		return sandbox.Workspace{}, err
+	}
+	if req.Like[sandbox.MetaBaseRef] != "" {
+		err = b.buildLike(ctx, req.Like)
+	} else {
+		err = b.build(ctx, req, survey)
+	}
+	if err != nil {
+		detached, cancel := sandbox.Detach(ctx)
+		defer cancel()
+		return sandbox.Workspace{}, errors.Join(err, s.Remove(detached, b.ws))
+	}
+	return b.ws, nil
+}
+
+// plan finds out everything that Create needs, and makes nothing; what an
+// earlier, killed Create left in the same private folder goes first.
+func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, *fsx.Survey, error) {
+	left := sandbox.Workspace{SandboxID: req.SandboxID, PlanID: req.PlanID, Resource: req.Resource,
+		PrivateDir: req.PrivateDir, Options: req.Options}
+	if err := s.Remove(ctx, left); err != nil {
+		return nil, nil, fmt.Errorf("clear what a killed creation left: %w", err)
+	}
+	rec := record{SandboxID: req.SandboxID, PlanID: req.PlanID, Entry: newEntry(req.PlanID), Base: req.Shared, Boot: bootID()}
+	if rec.Base == "" {
+		rec.Base = filepath.Join(req.PrivateDir, "base")
+	}
+	var survey *fsx.Survey
+	var err error
+	if req.Like[sandbox.MetaBaseRef] == "" {
+		survey, err = look(ctx, req.Resource)
+		if err != nil {
+			return nil, nil, err
+		}
+		rec.Dir = survey.Dir
+	} else if rec.Dir, err = filepath.EvalSymlinks(homeOf(req.Resource)); err != nil {
+		return nil, nil, err
+	}
+	if single(req.Resource) {
+		rec.File = filepath.Base(req.Resource.Location)
+	}
+	dir := placeFor(rec.Dir, req.Dir)
+	rec.Path = filepath.Join(dir, rec.Entry)
+	if err := outside(dir, rec.Dir); err != nil {
+		return nil, nil, err
+	}
+	if rec.Near, err = beside(dir, req.PrivateDir, rec.Entry); err != nil {
+		return nil, nil, err
+	}
+	left.Path = rec.Path
+	return s.box(left, rec), survey, nil
+}
+
+// single reports whether a resource is one file.
+func single(r agents.Resource) bool {
+	return r.Type == agents.TypeFile || r.Type == agents.TypeSQLite
+}
+
+// homeOf is the directory that a resource is, or is in.
+func homeOf(r agents.Resource) string {
+	if single(r) {
+		return filepath.Dir(r.Location)
+	}
+	return r.Location
+}
+
+// look surveys a resource.
+func look(ctx context.Context, r agents.Resource) (*fsx.Survey, error) {
+	real, err := filepath.EvalSymlinks(r.Location)
+	if err != nil {
+		return nil, fmt.Errorf("resource %s: %w: %w", r.Name, err, agents.ErrInvalid)
+	}
+	fi, err := os.Stat(real)
+	switch {
+	case err != nil:
+		return nil, err
+	case single(r) && fi.IsDir(), !single(r) && !fi.IsDir():
+		return nil, fmt.Errorf("resource %s: %s is not what type %s says: %w", r.Name, r.Location, r.Type, agents.ErrInvalid)
+	case single(r):
+		return fsx.SurveyFile(real)
+	}
+	return fsx.SurveyTree(ctx, real)
+}
+
+// newEntry returns the name of a new sandbox's directory.
+func newEntry(planID string) string {
+	var random [4]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return entryPrefix + planID[:min(len(planID), 100)] + "-" + hex.EncodeToString(random[:])
+}
+
+// outside refuses a sandbox directory inside the tree that it isolates.
+func outside(dir, resource string) error {
+	if !filepath.IsAbs(dir) {
+		return fmt.Errorf("sandbox directory %q is not absolute: %w", dir, agents.ErrInvalid)
+	}
+	top, err := os.Stat(resource)
+	if err != nil {
+		return err
+	}
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		if fi, err := os.Stat(at); err == nil && os.SameFile(fi, top) {
+			return agents.WithHint(fmt.Errorf("sandbox directory %s lies inside the resource %s: %w", dir, resource, agents.ErrInvalid),
+				"set sandbox.dir, or the data directory, to a place outside of it")
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
+}
+
+// build copies what was surveyed.
+func (b *box) build(ctx context.Context, req sandbox.CreateRequest, survey *fsx.Survey) error {
+	if err := b.save(); err != nil {
+		return err
+	}
+	if err := fsx.MkdirAll(filepath.Dir(b.rec.Path), 0o700); err != nil {
+		return err
+	}
+	top, err := os.Stat(survey.Dir)
+	if err != nil {
+		return err
+	}
+	opts := fsx.CopyOptions{Link: func(path, target string) string { return reroot(survey.Dir, top, path, target) }}
+	if req.Progress != nil {
+		opts.Progress = func(files int, _ int64) { req.Progress(files, survey.Files) }
+	}
+	report, err := survey.Copy(ctx, b.rec.Path, opts)
+	if err != nil {
+		return err
+	}
+	b.tell(req.Notify, report)
+	if b.rec.File != "" {
+		// The directory around a single file is ours and nobody's copy.
+		if err := fsx.Chmod(b.rec.Path, 0o700); err != nil {
+			return err
+		}
+	}
+	if b.rec.Origin, err = keepOrigin(b.rec.Base, survey.Entries); err != nil {
+		return err
+	}
+	return b.ready()
+}
+
+func (b *box) ready() error {
+	b.rec.Ready = true
+	b.ws.Metadata = b.rec.metadata()
+	return b.save()
+}
+
+// tell says what the copy could not do.
+func (b *box) tell(notify func(string), report fsx.CopyReport) {
+	name := b.ws.Resource.Name
+	for _, skipped := range report.Skipped {
+		notify(fmt.Sprintf("resource %s: %s %s and is not in the sandbox", name, agents.EscapePath(skipped.Path), skipped.Why))
+	}
+	for _, path := range report.Unsteady {
+		notify(fmt.Sprintf("resource %s: %s kept changing while it was copied; its copy may be torn, and apply will not touch it", name, agents.EscapePath(path)))
+	}
+	if n := len(report.Gone); n > 0 {
+		notify(fmt.Sprintf("resource %s: %d paths went away while they were copied, the first %s", name, n, agents.EscapePath(report.Gone[0])))
+	}
+}
+
+// buildLike makes the sandbox of an earlier life again, from its base state.
+func (b *box) buildLike(ctx context.Context, like map[string]string) error {
+	b.rec.Base, b.rec.Origin, b.rec.BaseState = like[metaBase], like[metaOrigin], like[sandbox.MetaBaseRef]
+	if _, err := readOrigin(b.rec.Base, b.rec.Origin); err != nil {
+		return err
+	}
+	if err := b.save(); err != nil {
+		return err
+	}
+	if err := fsx.MkdirAll(b.rec.Path, 0o700); err != nil {
+		return err
+	}
+	r, err := b.recorder(ctx, b.private("states"))
+	if err != nil {
+		return err
+	}
+	if _, err := r.restore(ctx, b.rec.BaseState, false); err != nil {
+		return err
+	}
+	return b.ready()
+}

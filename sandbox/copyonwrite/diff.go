@@ -1,0 +1,123 @@
+package copyonwrite
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/internal/snapshot"
+	"github.com/cleveragents/agents/internal/statediff"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// Diff compares two states by their files; git counts lines and finds renames.
+// Between the base and the present, names that never come home do not show.
+func (s *Strategy) Diff(ctx context.Context, ws sandbox.Workspace, req sandbox.DiffRequest) ([]agents.FileChange, error) {
+	b, err := s.open(ws)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := b.diff(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("diff of sandbox %s: %w", ws.SandboxID, err)
+	}
+	return changes, nil
+}
+
+func (b *box) diff(ctx context.Context, req sandbox.DiffRequest) ([]agents.FileChange, error) {
+	objects := orElse(req.Objects, b.sealStore())
+	r, err := b.recorder(ctx, objects)
+	if err != nil {
+		return nil, err
+	}
+	result := req.From == "" && req.To == ""
+	if req.From == "" {
+		req.From = b.rec.BaseState
+	}
+	if req.To == "" {
+		c, err := r.capture(ctx, sandbox.CaptureRequest{Label: "for a comparison"})
+		if err != nil {
+			return nil, err
+		}
+		req.To = c.Ref
+	}
+	var skip []string
+	if result {
+		if skip, err = b.protectedChanges(ctx, r.store, req.From, req.To); err != nil {
+			return nil, err
+		}
+	}
+	changes, err := b.compare(ctx, r.store, objects, req, skip)
+	for i := range changes {
+		changes[i].Resource = b.ws.Resource.Name
+	}
+	slices.SortFunc(changes, func(x, y agents.FileChange) int { return strings.Compare(x.Path, y.Path) })
+	return changes, err
+}
+
+// compare lists the files that differ between two states, but for those below
+// the paths of skip.
+func (b *box) compare(ctx context.Context, store *snapshot.Store, objects string, req sandbox.DiffRequest, skip []string) ([]agents.FileChange, error) {
+	if !req.Counts && req.Patch == nil {
+		changes, err := store.Compare(ctx, req.From, req.To)
+		if err != nil {
+			return nil, err
+		}
+		return slices.DeleteFunc(statediff.Files(changes, files), func(c agents.FileChange) bool { return below(skip, c.Path) }), nil
+	}
+	repo := git.Repo{Git: b.run, GitDir: objects}
+	return statediff.Git(ctx, repo, statediff.Request{From: req.From + ":" + files, To: req.To + ":" + files, Counts: req.Counts, Patch: req.Patch, Skip: skip})
+}
+
+// protectedChanges lists the protected paths in which two states differ, each
+// once and by its top.
+func (b *box) protectedChanges(ctx context.Context, store *snapshot.Store, from, to string) ([]string, error) {
+	changes, err := store.Compare(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, c := range changes {
+		if top, ok := b.protects(c.Path); ok {
+			out = append(out, top)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// below reports whether path is one of these or lies below one.
+func below(tops []string, path string) bool {
+	return slices.ContainsFunc(tops, func(top string) bool { return path == top || strings.HasPrefix(path, top+"/") })
+}
+
+var _ sandbox.Exporter = (*Strategy)(nil)
+
+// ExportBranch is agents.ErrUnsupported: a directory has no branches.
+func (s *Strategy) ExportBranch(context.Context, sandbox.Workspace, string, string) error {
+	return agents.WithHint(fmt.Errorf("a directory has no branches: %w", agents.ErrUnsupported), "agents plan export PLAN --patch FILE")
+}
+
+// ExportPatch writes the difference between the base and the sealed state ref
+// in git's patch format, as git apply takes it.
+func (s *Strategy) ExportPatch(ctx context.Context, ws sandbox.Workspace, ref string, w io.Writer) error {
+	b, err := s.open(ws)
+	if err != nil {
+		return err
+	}
+	objects := b.sealStore()
+	r, err := b.recorder(ctx, objects)
+	if err != nil {
+		return err
+	}
+	skip, err := b.protectedChanges(ctx, r.store, b.rec.BaseState, ref)
+	if err != nil {
+		return err
+	}
+	_, err = b.compare(ctx, r.store, objects, sandbox.DiffRequest{From: b.rec.BaseState, To: ref, Patch: w}, skip)
+	return err
+}

@@ -1,0 +1,97 @@
+package copyonwrite
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// record is sandbox.json. It is written before anything is made outside the
+// private folder (Ready is false then), so that Remove finds everything after
+// a kill at any moment.
+type record struct {
+	Version   int    `json:"version"`
+	Ready     bool   `json:"ready"`
+	SandboxID string `json:"sandbox_id"`
+	PlanID    string `json:"plan_id"`
+	Path      string `json:"path"`       // the sandbox's directory
+	Entry     string `json:"entry"`      // its name
+	Near      string `json:"near"`       // the private folder's part beside the sandbox; "" = no such part
+	Dir       string `json:"dir"`        // the directory that was copied, links in its path resolved
+	File      string `json:"file"`       // a single file's name in Dir; "" = the whole directory is the resource
+	Base      string `json:"base"`       // the base store
+	BaseState string `json:"base_state"` // the state that changes are counted from; "" = not recorded yet
+	Origin    string `json:"origin"`     // what lay at each path of the resource then: a name in the base store
+	Objects   string `json:"objects"`    // where states were captured last; "" = nowhere yet
+	Boot      string `json:"boot"`       // the machine's run in which the copy was made: before the base state it is not synced
+}
+
+const recordVersion = 1
+
+// loadRecord reads sandbox.json. None is agents.ErrNotFound; one that cannot
+// be understood is agents.ErrDamaged.
+func loadRecord(privateDir string) (record, error) {
+	var rec record
+	data, err := os.ReadFile(filepath.Join(privateDir, "sandbox.json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return rec, fmt.Errorf("sandbox record in %s: %w", privateDir, agents.ErrNotFound)
+	case err != nil:
+		return rec, err
+	}
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return rec, fmt.Errorf("sandbox record in %s: %v: %w", privateDir, err, agents.ErrDamaged)
+	}
+	if rec.Version > recordVersion {
+		return rec, fmt.Errorf("sandbox record in %s: %w", privateDir, agents.ErrNewerData)
+	}
+	return rec, nil
+}
+
+// save publishes the record.
+func (b *box) save() error {
+	b.rec.Version = recordVersion
+	data, err := json.MarshalIndent(b.rec, "", "  ")
+	if err != nil {
+		return err
+	}
+	return fsx.Publish(b.private("sandbox.json"), append(data, '\n'), 0o600)
+}
+
+// The keys of Workspace.Metadata by which another life of the sandbox is made
+// on the same base (beside sandbox.MetaBaseRef).
+const (
+	metaBase   = "base_store"
+	metaOrigin = "origin"
+)
+
+// metadata is the specification's context metadata.
+func (rec record) metadata() map[string]string {
+	m := map[string]string{
+		"strategy":     string(agents.CopyOnWrite),
+		"original":     filepath.Join(rec.Dir, rec.File),
+		"sandbox_path": rec.Path,
+		metaBase:       rec.Base,
+		metaOrigin:     rec.Origin,
+	}
+	if rec.BaseState != "" {
+		m[sandbox.MetaBaseRef] = rec.BaseState
+	}
+	return m
+}
+
+// bootID names the machine's present run; "" where it has no such name.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return string(id)
+}

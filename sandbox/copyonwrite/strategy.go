@@ -1,0 +1,157 @@
+// Package copyonwrite is the strategy for directories and single files: a plan
+// works on a copy, which shares its bytes with the original where the file
+// system can, and what it changed comes home path by path (ADR-015,
+// "copy_on_write"; DESIGN §8).
+//
+// What the resource was when it was copied is kept twice, and never as a
+// second copy beside the first: its content in the base store, once for all
+// sandboxes of the resource and compressed; and an origin, a list of what lay
+// at each path (inode, size, times), by which a later look finds what has
+// changed on the real side without reading what has not.
+//
+// States are package snapshot's, of an exact root: bytes, bits, owners,
+// attributes, times, hard links and holes. They lie in the folder that a
+// caller names; the base store is below it.
+//
+// Layout of a sandbox's private folder:
+//
+//	sandbox.json   what Create made or was about to make; the truth about the sandbox
+//	cache          what the last scan saw
+//	states/        sealed results, where nobody captures states
+//	base/          the base store, where nobody shares one
+//	stage/, move/  new contents and the journal of a restore or update under way
+//
+// Where the sandbox lies on another file system than the private folder,
+// stage/ is beside the sandbox, in a folder .ca-private-….
+package copyonwrite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/internal/snapshot"
+	"github.com/cleveragents/agents/sandbox"
+)
+
+// Strategy is sandbox.Strategy for directories and files. It may be used from
+// several goroutines. The zero value is ready.
+type Strategy struct {
+	Git git.Runner // counts lines, finds renames and merges texts
+
+	states snapshot.Stores
+}
+
+// New returns the strategy.
+func New() *Strategy { return &Strategy{} }
+
+// protectedByDefault are the names that never come home unless somebody says
+// otherwise.
+func protectedByDefault() []string { return []string{".git", ".cleveragents", "node_modules"} }
+
+// Capabilities says what a copy can do. It leaves nothing in the resource.
+func (s *Strategy) Capabilities() sandbox.Capabilities {
+	caps := sandbox.Capabilities{
+		Name:     agents.CopyOnWrite,
+		Isolates: true, Rollback: true, Files: true,
+		EmptyDirsHome: true, FullModesHome: true, IgnoredHome: true,
+		ProtectedNames: protectedByDefault(),
+	}
+	if runtime.GOOS != "linux" {
+		caps.Available = fmt.Errorf("faithful copies need Linux: %w", agents.ErrUnsupported)
+	}
+	return caps
+}
+
+// box is an opened workspace.
+type box struct {
+	ws     sandbox.Workspace
+	rec    record
+	run    *git.Runner
+	states *snapshot.Stores
+}
+
+// open reads the record of a workspace. One that was never made, or not to
+// its end, is agents.ErrNotFound.
+func (s *Strategy) open(ws sandbox.Workspace) (*box, error) {
+	rec, err := loadRecord(ws.PrivateDir)
+	if err != nil {
+		return nil, err
+	}
+	if !rec.Ready {
+		return nil, agents.WithHint(fmt.Errorf("sandbox %s was not made to its end: %w", ws.SandboxID, agents.ErrNotFound), "remove it and create it again")
+	}
+	b := s.box(ws, rec)
+	return b, b.ownDirectory()
+}
+
+func (s *Strategy) box(ws sandbox.Workspace, rec record) *box {
+	return &box{ws: ws, rec: rec, run: s.Git.WithIdle(ws.Options.GitTimeout), states: &s.states}
+}
+
+// ownDirectory makes sure that what lies at the sandbox's path, if anything,
+// is a directory of its own: nothing of ours may follow a link to the
+// resource that a plan put there.
+func (b *box) ownDirectory() error {
+	fi, err := os.Lstat(b.rec.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if real, err := os.Stat(b.rec.Dir); err == nil && os.SameFile(fi, real) {
+		return fmt.Errorf("the sandbox's directory %s is the resource itself: %w", b.rec.Path, agents.ErrBlocked)
+	}
+	if !fi.IsDir() {
+		return agents.WithHint(fmt.Errorf("the sandbox's directory %s was replaced by something else: %w", b.rec.Path, agents.ErrBlocked),
+			"remove what lies there; the plan's next call makes the sandbox again from its newest checkpoint")
+	}
+	return nil
+}
+
+// private returns a path in the sandbox's private folder.
+func (b *box) private(elem ...string) string {
+	return filepath.Join(append([]string{b.ws.PrivateDir}, elem...)...)
+}
+
+// stageDir is where new contents are made: on the sandbox's file system.
+func (b *box) stageDir() string {
+	if b.rec.Near != "" {
+		return filepath.Join(b.rec.Near, "stage")
+	}
+	return b.private("stage")
+}
+
+// protects reports whether a path has a component that never comes home, and
+// returns the path up to it.
+func (b *box) protects(path string) (string, bool) {
+	names := b.ws.Options.Protected
+	if names == nil {
+		names = protectedByDefault()
+	}
+	for at := 0; at <= len(path); {
+		end := strings.IndexByte(path[at:], '/')
+		if end < 0 {
+			end = len(path) - at
+		}
+		if slices.Contains(names, path[at:at+end]) {
+			return path[:at+end], true
+		}
+		at += end + 1
+	}
+	return "", false
+}
+
+// exists reports whether anything lies at path.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
