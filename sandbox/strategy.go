@@ -97,7 +97,7 @@ type Options struct {
 	GitTimeout   time.Duration // git: give up after no progress for that long; 0 = 30 s
 	GitInclude   []string      // git: patterns of ignored files that come into the sandbox
 	IgnoredScope string        // which ignored files a state holds: changed (default), all, none
-	Protected    []string      // names never written back by file strategies
+	Protected    []string      // names never written back by file strategies; nil = .git, .cleveragents, node_modules
 }
 
 // CreateRequest is what Create needs to know.

@@ -142,6 +142,8 @@ func TestFaultsNameThePlaceAndTheValidOnes(t *testing.T) {
 		{"twice", "[sandbox]\ndir=\"a\"\ndir=\"b\"\n", []string{"config.toml"}},
 		{"size", "sandbox.checkpoint.quota = \"ten\"\n", []string{"10GiB"}},
 		{"duration", "sandbox.git_timeout = \"0s\"\n", []string{"above zero"}},
+		{"protected path", "sandbox.protected = [\".git\", \"web/node_modules\"]\n", []string{"without \"/\""}},
+		{"protected dots", "sandbox.protected = \"..\"\n", []string{"without \"/\""}},
 		{"percent", "sandbox.min-free = \"120%\"\n", []string{"5%"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -200,8 +202,12 @@ func TestSettings(t *testing.T) {
 	if diff := cmp.Diff(agents.Triggers(), s.Triggers); diff != "" {
 		t.Error(diff)
 	}
+	if diff := cmp.Diff([]string{".git", ".cleveragents", "node_modules"}, s.Sandbox.Protected); diff != "" {
+		t.Error(diff)
+	}
 
 	p.env["CLEVERAGENTS_CHECKPOINTS_AUTO_CREATE_ON"] = ""
+	p.env["CLEVERAGENTS_SANDBOX_PROTECTED"] = ""
 	p.env["CLEVERAGENTS_SANDBOX_DIR"] = "" // set but empty: as if not set
 	p.user(t, "[sandbox]\ngit.include = [\".env\", \"conf/*\"]\ndir = \"elsewhere\"\n")
 	s, err = mustLoad(t, p).Settings()
@@ -210,6 +216,9 @@ func TestSettings(t *testing.T) {
 	}
 	if len(s.Triggers) != 0 {
 		t.Errorf("Triggers = %v, want none", s.Triggers)
+	}
+	if s.Sandbox.Protected == nil || len(s.Sandbox.Protected) != 0 {
+		t.Errorf("Protected = %#v, want an empty list, which is not the default", s.Sandbox.Protected)
 	}
 	if diff := cmp.Diff([]string{".env", "conf/*"}, s.Sandbox.GitInclude); diff != "" {
 		t.Error(diff)
@@ -233,6 +242,8 @@ func TestProjectFileOnlyTightensUntilTrusted(t *testing.T) {
 		{config.KeyProfile, `"supervised"`, `"trusted"`, false},
 		{config.KeyCheckpoints, `true`, `false`, false},
 		{config.KeyCheckpoints, `false`, `true`, true},
+		{config.KeyProtected, `".git"`, `".git,vendor"`, true},
+		{config.KeyProtected, `".git,vendor"`, `".git"`, false},
 		{config.KeyMaxPerPlan, `50`, `10`, false},
 		{config.KeyMaxPerPlan, `50`, `60`, true},
 		{config.KeyQuota, `"1GiB"`, `"1MiB"`, false},

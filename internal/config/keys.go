@@ -95,8 +95,8 @@ func Keys() []Key {
 			Help: "patterns of ignored files that come into a git sandbox",
 		},
 		{
-			Name: KeyProtected, Kind: List, Default: ".git,.cleveragents,node_modules", tightens: superset,
-			Help: "names that file strategies never write back",
+			Name: KeyProtected, Kind: List, Default: ".git,.cleveragents,node_modules", check: plainNames, tightens: superset,
+			Help: "names that file strategies never write back, at any depth; empty = none",
 		},
 		{
 			Name: KeyMinFree, Kind: Percent, Default: "5%", tightens: more(parsePercentNumber),

@@ -129,7 +129,7 @@ func (c *Config) Settings() (engine.Settings, error) {
 			GitTimeout:   number(&r, KeyGitTimeout, ParseDuration),
 			GitInclude:   splitList(r.text(KeyGitInclude)),
 			IgnoredScope: r.text(KeyIgnored),
-			Protected:    splitList(r.text(KeyProtected)),
+			Protected:    append([]string{}, splitList(r.text(KeyProtected))...), // never nil, which would be the default
 		},
 	}
 	if v := c.values[KeyStrategy]; v.Source != FromDefault {

@@ -189,6 +189,17 @@ func inRange(low, high int) func(string) error {
 	}
 }
 
+// plainNames refuses a list with something that no file can be called: names
+// count at any depth, so that a path among them would never be met.
+func plainNames(s string) error {
+	for _, name := range splitList(s) {
+		if name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+			return wanted(`plain names without "/", such as node_modules`)
+		}
+	}
+	return nil
+}
+
 // resolve makes a Path value absolute: below base where it is relative. A
 // leading ~ is the home directory.
 func resolve(base, home, p string) string {
