@@ -113,6 +113,17 @@ func (p *Plan) Label() string {
 	return p.ID + " (" + p.Name + ")"
 }
 
+// Boundary returns the resource whose sandbox holds r, a resource of the plan:
+// r itself, unless it shares another's.
+func (p *Plan) Boundary(r Resource) Resource {
+	for _, other := range p.Resources {
+		if r.Boundary != "" && other.ID == r.Boundary {
+			return other
+		}
+	}
+	return r
+}
+
 // Position returns the plan's phase and state together.
 func (p *Plan) Position() PlanPosition { return PlanPosition{p.Phase, p.State} }
 

@@ -97,6 +97,12 @@ type Resource struct {
 	Strategy  StrategyName // override; "" = none given
 	ReadOnly  bool
 	CreatedAt time.Time
+
+	// Within a plan, a resource that lies inside another one, or is the same
+	// thing under another name, has no sandbox of its own but a part of the
+	// other's.
+	Boundary string // id of the resource whose sandbox it shares; "" = it has its own
+	SubPath  string // where it lies in that sandbox: raw bytes, "/" between names, "." = all of it; "" without Boundary
 }
 
 // Strategy returns the strategy for r and, when a wish could not be met, a

@@ -115,10 +115,15 @@ type SandboxState struct {
 	Enforced       string        `json:"enforced"`
 }
 
-// ResourceState is a resource's place in applying, as `plan status` shows it.
+// ResourceState is where a resource of a plan is and how far its applying is,
+// as `plan status` shows it. One that shares another's sandbox has the apply
+// state of that one: they come home together.
 type ResourceState struct {
-	Resource   string     `json:"resource"`
-	ApplyState ApplyState `json:"apply_state"`
+	Resource   string       `json:"resource"`
+	ApplyState ApplyState   `json:"apply_state"`
+	Boundary   string       `json:"boundary"` // name of the resource whose sandbox it shares; "" = it has its own
+	Strategy   StrategyName `json:"strategy"` // "" = there is no sandbox yet
+	Path       string       `json:"path"`     // where tools see it; "" = there is no sandbox yet
 }
 
 // PlanStatus is the answer of `plan status`.

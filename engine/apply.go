@@ -81,12 +81,13 @@ type applyPart struct {
 
 // prepare records the state before the apply and seals every part.
 func (a *applying) prepare(ctx context.Context) error {
-	for _, name := range a.req.Only {
-		if _, err := pickResource(a.s.plan.Resources, name); err != nil {
-			return err
-		}
+	if err := a.narrow(); err != nil {
+		return err
 	}
 	for _, r := range a.s.plan.Resources {
+		if r.Boundary != "" {
+			continue // it comes home with the other
+		}
 		part := &applyPart{resource: r, box: a.s.find(r.ID), result: agents.ResourceResult{Resource: r.Name, State: agents.ApplyUnchanged}}
 		a.parts = append(a.parts, part)
 		if part.box == nil {
@@ -117,6 +118,28 @@ func (a *applying) prepare(ctx context.Context) error {
 			a.out.LeftOut = append(a.out.LeftOut, left)
 		}
 	}
+	return nil
+}
+
+// narrow checks the resources that the apply is narrowed to, and makes their
+// boundaries of them. A part of another's sandbox can only be named together
+// with that one.
+func (a *applying) narrow() error {
+	plan := &a.s.plan
+	var names []string
+	for _, name := range a.req.Only {
+		r, err := pickResource(plan.Resources, name)
+		if err != nil {
+			return err
+		}
+		outer := plan.Boundary(r)
+		_, err = a.s.whole(name)
+		if err != nil && !slices.Contains(a.req.Only, outer.Name) && !slices.Contains(a.req.Only, outer.ID) {
+			return err
+		}
+		names = append(names, outer.Name)
+	}
+	a.req.Only = names
 	return nil
 }
 
@@ -358,8 +381,15 @@ func short(commit string) string {
 // result is the answer as far as the apply got.
 func (a *applying) result() agents.ApplyResult {
 	a.out.Resources = nil
-	for _, part := range a.parts {
-		a.out.Resources = append(a.out.Resources, part.result)
+	for _, r := range a.s.plan.Resources {
+		i := slices.IndexFunc(a.parts, func(part *applyPart) bool { return part.resource.ID == a.s.plan.Boundary(r).ID })
+		switch {
+		case i < 0: // refused before it was looked at
+		case r.Boundary == "":
+			a.out.Resources = append(a.out.Resources, a.parts[i].result)
+		default: // its files are listed under the other
+			a.out.Resources = append(a.out.Resources, agents.ResourceResult{Resource: r.Name, State: a.parts[i].result.State})
+		}
 	}
 	if a.out.Artifacts == 0 && a.req.DryRun {
 		a.count()

@@ -317,7 +317,7 @@ func TestResourceOfSeveralProjects(t *testing.T) {
 	}
 }
 
-// One place under two names is refused before anything is stored.
+// One place under two names is one resource with one sandbox.
 func TestOnePlaceUnderTwoNames(t *testing.T) {
 	c := newCompliance(t, nil)
 	repo := oracle.NewRepo(t)
@@ -329,16 +329,26 @@ func TestOnePlaceUnderTwoNames(t *testing.T) {
 		c.must(err)
 		all = append(all, r)
 	}
-	for _, pair := range [][]agents.Resource{{all[0], all[1]}, {all[1], all[2]}, {all[2], all[0]}} {
-		_, err := c.CreatePlan(t.Context(), engine.PlanRequest{Resources: pair})
-		if !errors.Is(err, agents.ErrInvalid) || !strings.Contains(err.Error(), pair[0].Name) || !strings.Contains(err.Error(), pair[1].Name) {
-			t.Errorf("a plan on %s and %s: got %v, want agents.ErrInvalid that names both", pair[0].Name, pair[1].Name, err)
-		}
-	}
-	plans, err := c.Plans(t.Context())
+	p, err := c.CreatePlan(t.Context(), engine.PlanRequest{Resources: all})
 	c.must(err)
-	if len(plans) > 0 {
-		t.Errorf("refused plans were stored: %+v", plans)
+	for i, r := range all {
+		c.write(p.ID, r.Name, fmt.Sprintf("%d.txt", i), "x\n")
+	}
+	if got := c.content(p.ID, "0.txt") + c.content(p.ID, "1.txt") + c.content(p.ID, "2.txt"); got != "x\nx\nx\n" {
+		t.Errorf("what was written under three names: got %q, want it in the one sandbox", got)
+	}
+	_, err = c.Rollback(t.Context(), engine.RollbackRequest{Plan: p.ID, Checkpoint: c.checkpoints(p.ID)[0].ID, Resource: all[1].Name})
+	c.must(err)
+	c.write(p.ID, all[2].Name, "3.txt", "y\n")
+	res, err := c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID, Only: []string{all[2].Name}})
+	c.must(err)
+	if len(res.Resources) != 3 || res.Artifacts != 1 || repo.Read("3.txt") != "y\n" {
+		t.Errorf("apply under one of the names: got %+v", res)
+	}
+	for _, r := range res.Resources {
+		if r.State != agents.ApplyApplied {
+			t.Errorf("%s is %s, want applied", r.Resource, r.State)
+		}
 	}
 }
 

@@ -436,6 +436,7 @@ func (e *Engine) Checkpoints(ctx context.Context, plan, resource string) (out []
 	if err != nil {
 		return nil, err
 	}
+	r = p.Boundary(r)
 	return slices.DeleteFunc(out, func(cp agents.Checkpoint) bool {
 		return !slices.ContainsFunc(cp.Refs, func(ref agents.CheckpointRef) bool { return ref.ResourceID == r.ID })
 	}), nil

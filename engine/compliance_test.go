@@ -41,6 +41,12 @@ func newCompliance(t *testing.T, change func(*engine.Settings), also ...tool.Too
 // newComplianceOf is newCompliance with another strategy for repositories.
 func newComplianceOf(t *testing.T, repositories sandbox.Strategy, change func(*engine.Settings), also ...tool.Tool) *compliance {
 	t.Helper()
+	return newComplianceWith(t, []sandbox.Strategy{repositories, none.New()}, change, also...)
+}
+
+// newComplianceWith is newCompliance with these strategies.
+func newComplianceWith(t *testing.T, strategies []sandbox.Strategy, change func(*engine.Settings), also ...tool.Tool) *compliance {
+	t.Helper()
 	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
 	t.Setenv("GIT_CONFIG_NOSYSTEM", "1")
 	c := &compliance{t: t, data: filepath.Join(t.TempDir(), "data")}
@@ -50,7 +56,7 @@ func newComplianceOf(t *testing.T, repositories sandbox.Strategy, change func(*e
 	t.Cleanup(func() { store.Close() })
 	payloads, err := checkpoint.Open(filepath.Join(c.data, "checkpoints"))
 	c.must(err)
-	c.strategies, err = sandbox.NewRegistry(repositories, none.New())
+	c.strategies, err = sandbox.NewRegistry(strategies...)
 	c.must(err)
 	tools, err := tool.NewRegistry(append(builtin.All(), also...)...)
 	c.must(err)

@@ -36,7 +36,11 @@ func (e *Engine) Diff(ctx context.Context, req DiffRequest) (agents.Diff, error)
 		if err != nil {
 			return agents.Diff{}, err
 		}
-		boxes = slices.DeleteFunc(slices.Clone(boxes), func(b *box) bool { return b.Resource().ID != r.ID })
+		boundary := s.plan.Boundary(r)
+		if boundary.ID != r.ID {
+			s.say("resource %s shares the sandbox of %s: this is what changed in all of it", r.Name, boundary.Name)
+		}
+		boxes = slices.DeleteFunc(slices.Clone(boxes), func(b *box) bool { return b.Resource().ID != boundary.ID })
 	}
 	if len(boxes) == 0 {
 		return agents.Diff{}, s.nothingToLookAt(ctx, req)

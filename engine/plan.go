@@ -77,8 +77,13 @@ func (e *Engine) insertPlan(ctx context.Context, p agents.Plan, given []agents.R
 	}
 	p.ID, p.CreatedAt = agents.NewID(e.now()), e.now()
 	p.Phase, p.State = agents.PhaseExecute, agents.PlanQueued
+	var notices []string
 	err := e.store.Write(ctx, func(tx *metastore.Tx) error {
 		if err := e.gatherResources(tx, &p, given); err != nil {
+			return err
+		}
+		var err error
+		if notices, err = e.setBoundaries(p.Resources); err != nil {
 			return err
 		}
 		if err := e.checkPlan(p); err != nil {
@@ -91,6 +96,9 @@ func (e *Engine) insertPlan(ctx context.Context, p agents.Plan, given []agents.R
 	})
 	if err != nil {
 		return agents.Plan{}, err
+	}
+	for _, text := range notices {
+		e.notify(text)
 	}
 	return p, nil
 }
@@ -145,8 +153,8 @@ func storedResource(tx *metastore.Tx, r agents.Resource) (agents.Resource, error
 }
 
 // checkPlan refuses a plan that could not run: no resource, a strategy that is
-// not there, isolation that the profile demands and a resource cannot have, one
-// place under two names, steps that do not fit their tools.
+// not there, isolation that the profile demands and a resource cannot have,
+// steps that do not fit their tools.
 func (e *Engine) checkPlan(p agents.Plan) error {
 	if len(p.Resources) == 0 {
 		return agents.WithHint(fmt.Errorf("plan: no resource given: %w", agents.ErrInvalid),
@@ -156,8 +164,10 @@ func (e *Engine) checkPlan(p agents.Plan) error {
 	if err != nil {
 		return err
 	}
-	places := map[string]string{}
 	for _, r := range p.Resources {
+		if r.Boundary != "" {
+			continue // the other's strategy serves it
+		}
 		strategy, err := e.strategyFor(r)
 		if err != nil {
 			return err
@@ -165,15 +175,6 @@ func (e *Engine) checkPlan(p agents.Plan) error {
 		if err := checkIsolation(r, strategy.Capabilities(), profile); err != nil {
 			return err
 		}
-		if !strategy.Capabilities().Isolates {
-			continue
-		}
-		place := e.resourceLockFile(r) // the same for every spelling
-		if other, taken := places[place]; taken {
-			return agents.WithHint(fmt.Errorf("plan: resources %s and %s are both %s: %w", other, r.Name, r.Location, agents.ErrInvalid),
-				"name one of them: a plan has one sandbox of a place")
-		}
-		places[place] = r.Name
 	}
 	return e.checkSteps(p.Steps, p.Resources)
 }
@@ -251,19 +252,30 @@ func (e *Engine) Status(ctx context.Context, ref string) (agents.PlanStatus, err
 		st.Sandboxes = append(st.Sandboxes, e.sandboxState(st.Plan, rec))
 	}
 	for _, r := range st.Plan.Resources {
-		st.Resources = append(st.Resources, agents.ResourceState{Resource: r.Name, ApplyState: applyState(records, r.ID)})
+		st.Resources = append(st.Resources, resourceState(st.Plan, r, records))
 	}
 	st.Running = fsx.Held(e.planLockFile(st.Plan.ID))
 	return st, nil
 }
 
-func applyState(records []agents.SandboxRecord, resourceID string) agents.ApplyState {
+// resourceState tells where a resource is: in its own sandbox, or in a part of
+// another's.
+func resourceState(p agents.Plan, r agents.Resource, records []agents.SandboxRecord) agents.ResourceState {
+	st := agents.ResourceState{Resource: r.Name, ApplyState: agents.ApplyNotTried}
+	boundary := p.Boundary(r)
+	if boundary.ID != r.ID {
+		st.Boundary = boundary.Name
+	}
 	for _, rec := range records {
-		if rec.ResourceID == resourceID && rec.ApplyState != "" {
-			return rec.ApplyState
+		if rec.ResourceID != boundary.ID {
+			continue
+		}
+		st.ApplyState = agents.ApplyState(orElse(string(rec.ApplyState), string(st.ApplyState)))
+		if rec.Status.Live() {
+			st.Strategy, st.Path = rec.Strategy, filepath.Join(rec.Path, filepath.FromSlash(r.SubPath))
 		}
 	}
-	return agents.ApplyNotTried
+	return st
 }
 
 func (e *Engine) sandboxState(p agents.Plan, rec agents.SandboxRecord) agents.SandboxState {

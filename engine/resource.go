@@ -129,17 +129,22 @@ func (e *Engine) DeleteProject(ctx context.Context, ref string) (p agents.Projec
 	return p, err
 }
 
-// LinkResource links a resource to a project; linking twice is no error.
+// LinkResource links a resource to a project; linking twice is no error. One
+// that can be in no plan together with another of the project, since nobody
+// can say whose sandbox they share, is agents.ErrConflict.
 func (e *Engine) LinkResource(ctx context.Context, project, resource string) (agents.Project, error) {
-	return e.link(ctx, project, resource, metastore.Projects.Link)
+	return e.link(ctx, project, resource, metastore.Projects.Link, func(p agents.Project) error {
+		_, err := e.setBoundaries(p.Resources)
+		return err
+	})
 }
 
 // UnlinkResource takes a link away; one that is not there is no error.
 func (e *Engine) UnlinkResource(ctx context.Context, project, resource string) (agents.Project, error) {
-	return e.link(ctx, project, resource, metastore.Projects.Unlink)
+	return e.link(ctx, project, resource, metastore.Projects.Unlink, func(agents.Project) error { return nil })
 }
 
-func (e *Engine) link(ctx context.Context, project, resource string, do func(metastore.Projects, string, string) error) (p agents.Project, err error) {
+func (e *Engine) link(ctx context.Context, project, resource string, do func(metastore.Projects, string, string) error, check func(agents.Project) error) (p agents.Project, err error) {
 	err = e.store.Write(ctx, func(tx *metastore.Tx) error {
 		if p, err = tx.Projects().Resolve(project); err != nil {
 			return err
@@ -151,8 +156,10 @@ func (e *Engine) link(ctx context.Context, project, resource string, do func(met
 		if err := do(tx.Projects(), p.ID, r.ID); err != nil {
 			return err
 		}
-		p, err = tx.Projects().Resolve(p.ID)
-		return err
+		if p, err = tx.Projects().Resolve(p.ID); err != nil {
+			return err
+		}
+		return check(p)
 	})
 	return p, err
 }

@@ -75,7 +75,7 @@ func (s *session) rollbackBoxes(ctx context.Context, cp agents.Checkpoint, resou
 	}
 	boxes := s.boxes
 	if resource != "" {
-		r, err := pickResource(s.plan.Resources, resource)
+		r, err := s.whole(resource)
 		if err != nil {
 			return nil, err
 		}

@@ -156,20 +156,11 @@ func (e *Engine) storeSandbox(ctx context.Context, rec agents.SandboxRecord) err
 	})
 }
 
-// find returns the sandbox of a resource, or nil.
-func (s *session) find(resourceID string) *box {
-	for _, b := range s.boxes {
-		if b.Resource().ID == resourceID {
-			return b
-		}
-	}
-	return nil
-}
-
 // ensure returns the sandbox of a resource, made at this first access if there
 // is none (ADR-015, "Lazy sandboxing"). One whose directory somebody removed
 // is made again and put into its newest recorded state.
 func (s *session) ensure(ctx context.Context, r agents.Resource) (*box, error) {
+	r = s.plan.Boundary(r)
 	if b := s.find(r.ID); b != nil {
 		err := b.Open(ctx)
 		if errors.Is(err, agents.ErrBlocked) {

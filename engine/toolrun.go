@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -213,7 +215,7 @@ func (s *session) preflight(c call) error {
 		if r.ReadOnly {
 			return refuse("", "resource %s is read-only and tool %s writes", r.Name, spec.Name)
 		}
-		strategy, err := s.e.strategyFor(r)
+		strategy, err := s.e.strategyFor(s.plan.Boundary(r))
 		if err != nil {
 			return err
 		}
@@ -281,13 +283,17 @@ func (s *session) ensureAll(ctx context.Context, c call) (*box, error) {
 				"agents plan apply %s does the rest, agents plan undo %s takes the apply back", s.plan.ID, s.plan.ID)
 		}
 	}
-	first, err := s.ensure(ctx, c.resource)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range c.also {
-		if _, err := s.ensure(ctx, r); err != nil {
+	var first *box
+	for _, r := range append([]agents.Resource{c.resource}, c.also...) {
+		b, err := s.ensure(ctx, r)
+		if err != nil {
 			return nil, err
+		}
+		if _, err := s.workspace(b, r); err != nil {
+			return nil, err
+		}
+		if first == nil {
+			first = b
 		}
 	}
 	return first, nil
@@ -295,7 +301,7 @@ func (s *session) ensureAll(ctx context.Context, c call) (*box, error) {
 
 func (s *session) callMark(c call, kind agents.CheckpointType, trigger agents.Trigger, reason string) mark {
 	return mark{
-		kind: kind, trigger: trigger, resource: c.resource.ID,
+		kind: kind, trigger: trigger, resource: s.plan.Boundary(c.resource).ID,
 		meta: agents.CheckpointMetadata{Reason: reason, SourceTool: c.tool.Spec().Name, Phase: string(s.plan.Phase)},
 	}
 }
@@ -365,9 +371,13 @@ func (s *session) invoke(ctx context.Context, c call, b *box) (tool.Result, erro
 	if err != nil {
 		return tool.Result{ExitCode: -1}, err
 	}
+	dir, err := s.workspace(b, c.resource)
+	if err != nil {
+		return tool.Result{ExitCode: -1}, err
+	}
 	res, err := c.tool.Call(ctx, tool.Env{
-		PlanID: s.plan.ID, Resource: c.resource, Path: b.Record().Path, Files: b.Capabilities().Files,
-		Environ: proc.Environ(os.Environ(), b.Record().Path, append(env, s.places()...)...),
+		PlanID: s.plan.ID, Resource: c.resource, Path: dir, Files: b.Capabilities().Files,
+		Environ: proc.Environ(os.Environ(), dir, append(env, s.places()...)...),
 		Stdin:   c.stdio.In, Stdout: c.stdio.Out, Stderr: c.stdio.Err, TTY: c.stdio.TTY,
 	}, c.input)
 	for _, n := range res.Notices {
@@ -382,14 +392,18 @@ func (s *session) invoke(ctx context.Context, c call, b *box) (tool.Result, erro
 // places tells a call's processes where the plan's sandboxes are:
 // AGENTS_SANDBOX_<NAME>, the resource's name in capitals, other signs as _.
 func (s *session) places() (env []string) {
-	for _, b := range s.boxes {
+	for _, r := range s.plan.Resources {
+		b := s.find(r.ID)
+		if b == nil {
+			continue
+		}
 		name := strings.Map(func(c rune) rune {
 			if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
 				return c
 			}
 			return '_'
-		}, strings.ToUpper(b.Resource().Name))
-		env = append(env, "AGENTS_SANDBOX_"+name+"="+b.Record().Path)
+		}, strings.ToUpper(r.Name))
+		env = append(env, "AGENTS_SANDBOX_"+name+"="+filepath.Join(b.Record().Path, filepath.FromSlash(r.SubPath)))
 	}
 	return env
 }
@@ -407,7 +421,7 @@ func (s *session) touched(c call, b *box, res tool.Result) {
 		b.touched = map[string]struct{}{}
 	}
 	for _, p := range res.Paths {
-		b.touched[p] = struct{}{}
+		b.touched[path.Join(c.resource.SubPath, p)] = struct{}{}
 	}
 }
 

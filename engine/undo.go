@@ -42,7 +42,9 @@ func (e *Engine) UndoApply(ctx context.Context, plan string) (agents.ApplyResult
 	}
 	undone, err := s.undo(ctx, j)
 	for _, r := range undone {
-		out.Resources = append(out.Resources, agents.ResourceResult{Resource: r.Name, State: agents.ApplyReverted})
+		for _, also := range append([]agents.Resource{r}, sharing(s.plan.Resources, r)...) {
+			out.Resources = append(out.Resources, agents.ResourceResult{Resource: also.Name, State: agents.ApplyReverted})
+		}
 	}
 	out.Messages = s.notices
 	if err != nil && len(undone) == 0 {

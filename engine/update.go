@@ -52,7 +52,7 @@ func (e *Engine) Update(ctx context.Context, plan, resource string) (agents.Upda
 func (s *session) existing(ctx context.Context, resource string) (boxes []*box, err error) {
 	boxes = s.boxes
 	if resource != "" {
-		r, err := pickResource(s.plan.Resources, resource)
+		r, err := s.whole(resource)
 		if err != nil {
 			return nil, err
 		}

@@ -296,7 +296,7 @@ func rowsOf(version int) []string {
 	rows := []string{
 		"INSERT INTO resources VALUES ('" + id(1) + "', 'app', 'fs-directory', CAST('/app' AS BLOB), '', '', 0, " + at + ")",
 		"INSERT INTO v3_plans VALUES ('" + id(2) + "', 'old', '', 'null', 'execute', 'queued', 'me', 'ci', 0, 0, 0, NULL, NULL, 0, 1, NULL, " + at + ", " + at + ", NULL)",
-		"INSERT INTO plan_resources VALUES ('" + id(2) + "', 0, '" + id(1) + "', 'app', 'fs-directory', CAST('/app' AS BLOB), '', '', 0, " + at + ")",
+		"INSERT INTO plan_resources (plan_id, position, resource_id, name, type, location, branch, strategy, read_only, created_at) VALUES ('" + id(2) + "', 0, '" + id(1) + "', 'app', 'fs-directory', CAST('/app' AS BLOB), '', '', 0, " + at + ")",
 		"INSERT INTO sandboxes VALUES ('" + id(3) + "', '" + id(2) + "', '" + id(1) + "', 'overlay', 'ACTIVE', CAST('/s' AS BLOB), CAST('' AS BLOB), '{}', 'b', '', '', " + at + ", " + at + ")",
 	}
 	if version >= 2 {

@@ -40,9 +40,9 @@ func (r Plans) Insert(p *agents.Plan) error {
 		return err
 	}
 	for i, res := range p.Resources {
-		args := append([]any{p.ID, i}, resourceValues(res)...)
+		args := append([]any{p.ID, i, res.Boundary, []byte(res.SubPath)}, resourceValues(res)...)
 		if err := r.tx.insert("resource "+res.Name+" of plan "+p.ID,
-			"INSERT INTO plan_resources (plan_id, position, "+resourceColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", args...); err != nil {
+			"INSERT INTO plan_resources (plan_id, position, boundary_id, sub_path, "+resourceColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", args...); err != nil {
 			return err
 		}
 	}
@@ -220,8 +220,8 @@ func (r Plans) fill(byID map[string]*agents.Plan, within string, args []any) err
 		value  T
 	}
 	resources, err := selectAll(r.tx, func(row scanner) (p part[agents.Resource], err error) {
-		return p, row.Scan(append([]any{&p.planID}, resourceFields(&p.value)...)...)
-	}, "SELECT plan_id, "+resourceColumns+" FROM plan_resources"+within, args...)
+		return p, row.Scan(append([]any{&p.planID, &p.value.Boundary, textColumn(&p.value.SubPath)}, resourceFields(&p.value)...)...)
+	}, "SELECT plan_id, boundary_id, sub_path, "+resourceColumns+" FROM plan_resources"+within, args...)
 	if err != nil {
 		return err
 	}

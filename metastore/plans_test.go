@@ -16,6 +16,7 @@ import (
 func TestPlans(t *testing.T) {
 	f := newFixture(t)
 	a, b := f.resource("a"), f.resource("b")
+	b.Boundary, b.SubPath = a.ID, "deep\xff/b" // a plan's own knowledge: the stored resource has none
 	want := agents.Plan{
 		Name: "tidy", Action: "local/tidy", Arguments: map[string]string{"path": "a\xff\\x41\nb", "": "empty"},
 		Phase: agents.PhaseExecute, State: agents.PlanErrored, Actor: "me", Profile: "ci",

@@ -97,7 +97,16 @@ type Options struct {
 	GitTimeout   time.Duration // git: give up after no progress for that long; 0 = 30 s
 	GitInclude   []string      // git: patterns of ignored files that come into the sandbox
 	IgnoredScope string        // which ignored files a state holds: changed (default), all, none
-	Protected    []string      // names never written back by file strategies; nil = .git, .cleveragents, node_modules
+	Protected    []string      // names never written back by file strategies; nil = the default of ProtectedNames
+}
+
+// ProtectedNames returns the names that file strategies never write back, at
+// any depth: Protected, or the default where it is nil.
+func (o Options) ProtectedNames() []string {
+	if o.Protected == nil {
+		return []string{".git", ".cleveragents", "node_modules"}
+	}
+	return o.Protected
 }
 
 // CreateRequest is what Create needs to know.

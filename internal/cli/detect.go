@@ -29,8 +29,8 @@ func (s *session) detect(ctx context.Context, arg string) (agents.Resource, erro
 		return agents.Resource{}, fmt.Errorf("resource %s: %w", arg, err)
 	}
 	r, err := s.known(ctx, agents.Resource{Name: name, Type: kind, Location: location})
-	if err != nil {
-		return r, err
+	if err != nil || strings.HasPrefix(rest, string(kind)+":") {
+		return r, err // a type that the user names may be served by another resource's sandbox
 	}
 	return r, s.refusePlain(r)
 }

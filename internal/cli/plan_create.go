@@ -19,7 +19,9 @@ func newPlanCreate(a *app) *cobra.Command {
 		Use:   "create",
 		Short: "Create a plan that is driven call by call",
 		Long: `Create a plan on resources or projects. Sandboxes are made when a tool first
-needs them. Drive it with plan exec and tool run.`,
+needs them; a resource that lies inside another one of the plan has its part
+of that one's sandbox, and comes home with it. Drive it with plan exec and
+tool run.`,
 		Example: `  agents plan create -r ~/src/app
   agents plan create --project shop --name tidy --require-checkpoints`,
 		Args: noArgs,

@@ -42,7 +42,7 @@ func PlanValue(p agents.Plan, strategy Strategist) any {
 		Actor: p.Actor, Profile: p.Profile, RequireCheckpoints: p.RequireCheckpoints,
 		Projects: rows(p.Projects, func(s string) string { return s }),
 		Resources: rows(p.Resources, func(r agents.Resource) resourceRow {
-			return resourceRow{r.ID, r.Name, r.Type, agents.EscapePath(r.Location), strategy(r)}
+			return resourceRow{r.ID, r.Name, r.Type, agents.EscapePath(r.Location), strategy(p.Boundary(r))}
 		}),
 		CreatedAt: Stamp(p.CreatedAt), UpdatedAt: Stamp(p.UpdatedAt), AppliedAt: Stamp(p.AppliedAt),
 	}
@@ -72,7 +72,12 @@ func planPanel(title string, p agents.Plan, strategy Strategist) Panel {
 	add("Profile", p.Profile)
 	add("Projects", strings.Join(p.Projects, ", "))
 	for _, r := range p.Resources {
-		add("Resource", fmt.Sprintf("%s (%s, %s) %s", r.Name, r.Type, strategy(r), Printable(r.Location)))
+		how := string(strategy(r))
+		if r.Boundary != "" {
+			boundary := p.Boundary(r)
+			how = "in the sandbox of " + boundary.Name
+		}
+		add("Resource", fmt.Sprintf("%s (%s, %s) %s", r.Name, r.Type, how, Printable(r.Location)))
 	}
 	add("Created", clock(p.CreatedAt))
 	if !p.AppliedAt.IsZero() {
@@ -163,7 +168,10 @@ func Status(st agents.PlanStatus, strategy Strategist) Document {
 			{"sandboxes", sandboxRows(st.Sandboxes)},
 			{"checkpoints", st.Checkpoints},
 			{"resources", rows(st.Resources, func(r agents.ResourceState) object {
-				return object{{"resource", r.Resource}, {"apply_state", optional(r.ApplyState)}}
+				return object{
+					{"resource", r.Resource}, {"apply_state", optional(r.ApplyState)}, {"boundary", optional(r.Boundary)},
+					{"strategy", optional(r.Strategy)}, {"path", optional(agents.EscapePath(r.Path))},
+				}
 			})},
 			{"running", st.Running},
 		},

@@ -170,7 +170,14 @@ func documents(t *testing.T) []document {
 	patched := diff()
 	patched.Patch = []byte("diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-v1\n+v2 \xff\n")
 	run := agents.RunResult{Plan: plan(), Invocation: invocation(), Sandboxes: sandboxes(), Diff: diff()}
-	status := agents.PlanStatus{Plan: plan(), Sandboxes: sandboxes(), Checkpoints: 2, Resources: []agents.ResourceState{{Resource: "app", ApplyState: agents.ApplyNotTried}}}
+	two := plan()
+	two.Resources = append(two.Resources, agents.Resource{
+		ID: "01JQRES0000000000000000002", Name: "docs", Type: agents.TypeDirectory, Location: "/src/app/docs",
+		Boundary: two.Resources[0].ID, SubPath: "docs",
+	})
+	status := agents.PlanStatus{Plan: two, Sandboxes: sandboxes(), Checkpoints: 2, Resources: []agents.ResourceState{{
+		Resource: "app", ApplyState: agents.ApplyNotTried, Strategy: agents.GitWorktree, Path: sandboxes()[0].Path,
+	}, {Resource: "docs", ApplyState: agents.ApplyNotTried, Boundary: "app", Strategy: agents.GitWorktree, Path: sandboxes()[0].Path + "/docs"}}}
 	bad := status
 	bad.Plan = errored()
 	badDoc := view.Status(bad, strategy)
@@ -366,7 +373,7 @@ func TestU117KeysOfEachRow(t *testing.T) {
 		{"plan_exec", at("tool", "changed_paths", 0), "resource path change", true},
 		{"plan_execute", at("steps", 0), "step_id tool status before_checkpoint_id after_checkpoint_id error", true},
 		{"plan_status", at("sandboxes", 0), "sandbox_id resource strategy status path host_path branch original_branch base size_bytes enforced", true},
-		{"plan_status", at("resources", 0), "resource apply_state", true},
+		{"plan_status", at("resources", 0), "resource apply_state boundary strategy path", true},
 		{"plan_status_errored", at("error"), "message tool step checkpoint recoverable code hint details", true},
 		{"plan_diff", at("diff_summary"), "files_changed insertions deletions", true},
 		{"plan_diff", at("files", 0), "resource path old_path change insertions deletions binary", true},
