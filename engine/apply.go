@@ -79,6 +79,8 @@ type applyPart struct {
 	problem  error
 }
 
+func (part *applyPart) applied() bool { return part.result.State == agents.ApplyApplied }
+
 // prepare records the state before the apply and seals every part.
 func (a *applying) prepare(ctx context.Context) error {
 	if err := a.narrow(); err != nil {
@@ -215,7 +217,13 @@ func (a *applying) request(part *applyPart) sandbox.ApplyRequest {
 // everything is recorded, that an apply is under way.
 func (a *applying) carryOut(ctx context.Context) error {
 	s := a.s
-	if err := s.writeApplyJournal(applyJournal{Partial: a.req.Partial, KeepSandbox: a.req.KeepSandbox, Only: a.req.Only, LeftOut: a.out.LeftOut}); err != nil {
+	journal := applyJournal{Partial: a.req.Partial, KeepSandbox: a.req.KeepSandbox, Only: a.req.Only, LeftOut: a.out.LeftOut}
+	for _, b := range s.boxes {
+		if b.applied() {
+			journal.Before = append(journal.Before, b.Record().ID)
+		}
+	}
+	if err := s.writeApplyJournal(journal); err != nil {
 		return err
 	}
 	if err := s.move(ctx, agents.PhaseApply, agents.PlanProcessing, nil); err != nil {
@@ -289,13 +297,22 @@ func (a *applying) undoAll(ctx context.Context) (err error) {
 		if part.result.State != agents.ApplyApplied {
 			continue
 		}
-		if uerr := part.box.Undo(ctx, ""); uerr != nil {
+		if uerr := a.undoOne(ctx, part); uerr != nil {
 			err = errors.Join(err, fmt.Errorf("resource %s stays applied: %w", part.resource.Name, uerr))
 			continue
 		}
 		part.result.State = agents.ApplyReverted
 	}
 	return err
+}
+
+func (a *applying) undoOne(ctx context.Context, part *applyPart) error {
+	lock, err := a.s.e.lockResource(ctx, part.resource, "plan apply "+a.s.plan.ID)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	return part.box.Undo(ctx, "")
 }
 
 // finish records what the apply came to, and cleans up after a whole one.
@@ -312,14 +329,17 @@ func (a *applying) finish(ctx context.Context, failure error) error {
 		err := errors.Join(failure, s.move(after, agents.PhaseExecute, agents.PlanComplete, nil), s.dropApplyJournal())
 		a.out.NextSteps = []string{"agents plan apply " + s.plan.ID}
 		a.count()
-		if slices.ContainsFunc(a.tried(), func(part *applyPart) bool { return part.result.State == agents.ApplyApplied }) {
+		if slices.ContainsFunc(a.tried(), (*applyPart).applied) {
 			a.out.AppliedAt = s.e.now()
 			a.out.NextSteps[0] += "   # does the rest"
 		}
-		if a.req.Partial && err == nil || a.req.Partial && errors.Is(failure, agents.ErrConflict) {
+		switch {
+		case !a.req.Partial || err != nil && failure == nil || !slices.ContainsFunc(a.parts, (*applyPart).applied):
+			return err
+		case failure == nil || errors.Is(failure, agents.ErrConflict):
 			return fmt.Errorf("not applied: %s: %w", strings.Join(left, ", "), agents.ErrPartial)
 		}
-		return err
+		return fmt.Errorf("not applied: %s: %w: %w", strings.Join(left, ", "), agents.ErrPartial, err)
 	}
 	if err := s.markApplied(after); err != nil {
 		return err
@@ -432,6 +452,7 @@ type applyJournal struct {
 	KeepSandbox bool     `json:"keep_sandbox"`
 	Only        []string `json:"only,omitempty"`
 
+	Before  []string            `json:"before,omitempty"`   // ids of the sandboxes that an earlier apply brought home: they stay applied
 	LeftOut []agents.PathReason `json:"left_out,omitempty"` // what is archived before the sandboxes go
 }
 
@@ -505,14 +526,25 @@ func (s *session) endApply(ctx context.Context) error {
 		s.tidyApplied(ctx, j)
 		return nil
 	}
-	if !j.Partial {
-		for _, b := range slices.Backward(applied) {
+	var stay []string
+	for _, b := range slices.Backward(applied) {
+		switch {
+		case slices.Contains(j.Before, b.Record().ID): // not of this apply
+		case j.Partial:
+			stay = append(stay, b.Resource().Name)
+		default:
 			if err := b.Undo(ctx, ""); err != nil {
 				s.say("resource %s stays applied: %v", b.Resource().Name, err)
+				stay = append(stay, b.Resource().Name)
 			}
 		}
 	}
-	s.say("the interrupted apply of plan %s was taken back: the resources are as before", s.plan.ID)
+	if len(stay) == 0 {
+		s.say("the interrupted apply of plan %s was taken back: the resources are as before", s.plan.ID)
+	} else {
+		s.say("the interrupted apply of plan %s was ended: applied are %s, the rest is as before; agents plan apply %s does the rest",
+			s.plan.ID, strings.Join(stay, ", "), s.plan.ID)
+	}
 	return errors.Join(s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil), s.dropApplyJournal())
 }
 

@@ -113,7 +113,8 @@ func (s *Sandbox) seal(ctx context.Context, req SealRequest) (Sealed, error) {
 // Apply found there is ended first, and is the answer if it got home.
 // Afterwards the record has the ApplyState; the sandbox is COMMITTED when
 // something was applied and stays what it was in every other case, so that a
-// conflict leaves it usable; ERRORED only where the strategy says that it could
+// conflict leaves it usable; a result that is neither applied nor unchanged is an
+// error, even where the strategy tells it by the state alone; ERRORED only where the strategy says that it could
 // not put the resource back (agents.ErrDamaged). DryRun records nothing.
 func (s *Sandbox) Apply(ctx context.Context, req ApplyRequest) (agents.ResourceResult, error) {
 	s.calls.Lock()
@@ -148,6 +149,9 @@ func (s *Sandbox) apply(ctx context.Context, req ApplyRequest) (agents.ResourceR
 	res.Resource = orElse(res.Resource, s.resource.Name)
 	if res.State == "" {
 		res.State = stateOf(err)
+	}
+	if err == nil && res.State != agents.ApplyApplied && res.State != agents.ApplyUnchanged {
+		err = notApplied(res)
 	}
 	if req.DryRun {
 		return res, s.failed(agents.SandboxCommitError, "apply", err)
@@ -221,9 +225,6 @@ func (s *Sandbox) Commit(ctx context.Context, message string) (agents.CommitResu
 	if err == nil {
 		var res agents.ResourceResult
 		res, err = s.apply(ctx, ApplyRequest{Message: message, When: out.Timestamp})
-		if err == nil && res.State != agents.ApplyApplied && res.State != agents.ApplyUnchanged {
-			err = s.failed(agents.SandboxCommitError, "commit", notApplied(res))
-		}
 		out.CommitRef, out.AddedFiles, out.ChangedFiles, out.DeletedFiles = sealed.Ref, res.Added, res.Changed, res.Deleted
 	}
 	out.Success, out.Error = err == nil, err
