@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -344,4 +345,86 @@ func TestSharedSandboxLacksWhatGitIgnores(t *testing.T) {
 	if all, err := c.Invocations(t.Context(), p.ID); err != nil || len(all) != 1 || all[0].Error == "" {
 		t.Errorf("the refused call's record: %+v, %v", all, err)
 	}
+}
+
+// "If the linked resource is not a git repository, the sandbox falls back to
+// the copy_on_write strategy": so it does where git cannot serve one.
+func TestB022FallsBackToACopyAloud(t *testing.T) {
+	input, err := json.Marshal(map[string]string{"path": "b.txt", "content": "ours\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(c *compliance, plan string) error {
+		_, err := c.RunTool(t.Context(), engine.ToolRequest{Plan: plan, Tool: "file-write", Resource: "app", Input: input})
+		return err
+	}
+	noCommit := func(t *testing.T) *oracle.Repo {
+		r := oracle.EmptyRepo(t, t.TempDir())
+		r.Write("a.txt", "v1\n")
+		return r
+	}
+	for name, make := range map[string]func(*testing.T) *oracle.Repo{
+		"no commit yet": noCommit,
+		"no git":        func(t *testing.T) *oracle.Repo { return oracle.NewRepo(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := make(t)
+			c := newWithCopies(t)
+			if name == "no git" {
+				t.Setenv("PATH", t.TempDir())
+			}
+			p := c.planOn(repo("app", home.Dir))
+			c.must(write(c, p.ID))
+			if box := c.sandbox(p.ID); box.Strategy != agents.CopyOnWrite {
+				t.Errorf("sandbox: got %+v, want a copy", box)
+			}
+			if got := strings.Join(c.told, "\n"); !strings.Contains(got, "app gets a plain copy as its sandbox (copy_on_write)") {
+				t.Errorf("told: %q", got)
+			}
+			c.rollback(p.ID, c.checkpoints(p.ID)[0].ID)
+			c.must(write(c, p.ID))
+			_, err := c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID})
+			c.must(err)
+			if got := home.Read("b.txt"); got != "ours\n" {
+				t.Errorf("b.txt at home: got %q", got)
+			}
+		})
+	}
+	t.Run("without the copy strategy", func(t *testing.T) {
+		c := newComplianceWith(t, []sandbox.Strategy{gitworktree.New(), none.New()}, func(s *engine.Settings) { s.Profile = "full-auto" })
+		p := c.planOn(repo("app", noCommit(t).Dir))
+		if err := write(c, p.ID); !errors.Is(err, agents.ErrUnsupported) || !strings.Contains(err.Error(), "no commit") {
+			t.Errorf("got %v, want git's own refusal", err)
+		}
+		if left := c.sandboxes(p.ID); len(left) > 0 {
+			t.Errorf("sandboxes: %+v; none is never reached by falling back", left)
+		}
+	})
+	t.Run("another failure", func(t *testing.T) {
+		fault := sandboxtest.NewFaulty(gitworktree.New(), 1, agents.ErrConflict)
+		c := newComplianceWith(t, []sandbox.Strategy{fault, sandboxtest.NewPlain()}, nil)
+		p := c.planOn(repo("app", oracle.NewRepo(t).Dir))
+		if err := write(c, p.ID); !errors.Is(err, agents.ErrConflict) || !fault.Fired() {
+			t.Errorf("got %v, want the fault", err)
+		}
+	})
+	t.Run("a failure after the creation", func(t *testing.T) {
+		fault := sandboxtest.NewFaulty(gitworktree.New(), 2, agents.ErrUnsupported) // the capture of the base
+		c := newComplianceWith(t, []sandbox.Strategy{fault, sandboxtest.NewPlain()}, nil)
+		p := c.planOn(repo("app", oracle.NewRepo(t).Dir))
+		if err := write(c, p.ID); !errors.Is(err, agents.ErrUnsupported) || !fault.Fired() {
+			t.Errorf("got %v after %v, want the fault", err, fault.Calls())
+		}
+	})
+	t.Run("another repository inside", func(t *testing.T) {
+		outer := noCommit(t)
+		inner := oracle.EmptyRepo(t, filepath.Join(outer.Dir, "lib"))
+		inner.Write("f", "f\n")
+		inner.Commit("f")
+		c := newWithCopies(t)
+		p := c.planOn(repo("app", outer.Dir), repo("lib", inner.Dir))
+		if err := write(c, p.ID); !errors.Is(err, agents.ErrUnsupported) {
+			t.Errorf("got %v: a copy of app would hold lib, which has its own sandbox", err)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -184,12 +185,47 @@ func (s *session) ensure(ctx context.Context, r agents.Resource) (*box, error) {
 	}
 	rec.Strategy = strategy.Capabilities().Name
 	b := &box{Sandbox: sandbox.New(strategy, rec, r, s.e.sandboxConfig(s.plan, rec.ID)), stale: true}
-	if err := s.create(ctx, b); err != nil {
+	err = s.create(ctx, b)
+	if other := s.copyInstead(r, err); other != nil {
+		s.say("resource %s gets a plain copy as its sandbox (%s), and comes home as files: %v", r.Name, agents.CopyOnWrite, err)
+		b = &box{Sandbox: sandbox.New(other, rec, r, s.e.sandboxConfig(s.plan, rec.ID)), stale: true}
+		err = s.create(ctx, b)
+	}
+	if err != nil {
 		return nil, err
 	}
 	delete(s.pending, r.ID)
 	s.boxes = append(s.boxes, b)
 	return b, nil
+}
+
+// copyInstead returns the copy strategy for a repository that git cannot serve
+// (sandbox.md, "Non-Git Fallback"): without a commit yet, or without git. nil
+// where the copy is no answer: to any other failure, where it is not in this
+// build, and where it would hold other resources of the plan than git would.
+func (s *session) copyInstead(r agents.Resource, cause error) sandbox.Strategy {
+	if r.Type != agents.TypeGitCheckout || agents.KindOf(cause) != agents.SandboxCreationError || !errors.Is(cause, agents.ErrUnsupported) {
+		return nil
+	}
+	if name, _ := r.EffectiveStrategy(s.e.set.Strategy); name != agents.GitWorktree {
+		return nil
+	}
+	other, err := s.e.strategies.Lookup(agents.CopyOnWrite)
+	if err != nil || other.Capabilities().Available != nil {
+		return nil
+	}
+	resources := slices.Clone(s.plan.Resources)
+	for i := range resources {
+		if s.plan.Boundary(resources[i]).ID == r.ID && (resources[i].ID == r.ID || resources[i].SubPath == ".") {
+			resources[i].Strategy = agents.CopyOnWrite
+		}
+	}
+	_, err = s.e.setBoundaries(resources)
+	same := func(a, b agents.Resource) bool { return a.Boundary == b.Boundary && a.SubPath == b.SubPath }
+	if err != nil || !slices.EqualFunc(resources, s.plan.Resources, same) {
+		return nil
+	}
+	return other
 }
 
 // create makes a sandbox and records its base state.
