@@ -251,7 +251,7 @@ func (s *session) unarchive(ctx context.Context, entry archivedSandbox) error {
 		return err
 	}
 	rec := agents.SandboxRecord{ID: entry.SandboxID, PlanID: s.plan.ID, ResourceID: r.ID, Strategy: entry.Strategy}
-	cfg := s.e.sandboxConfig(s.plan, rec.ID)
+	cfg := s.e.sandboxConfig(s.plan, rec)
 	cfg.Like = entry.Metadata
 	b := &box{Sandbox: sandbox.New(strategy, rec, r, cfg), stale: true}
 	if _, err := b.Unarchive(ctx, s.plan.ID, filepath.Join(s.e.archiveDir(s.plan.ID), entry.SandboxID)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,8 +116,9 @@ func (s *session) again(ctx context.Context, gone *box, ref string) (*box, error
 		return nil, err
 	}
 	fresh := agents.SandboxRecord{ID: rec.ID, PlanID: rec.PlanID, ResourceID: rec.ResourceID, Strategy: rec.Strategy}
-	cfg := s.e.sandboxConfig(s.plan, rec.ID)
-	cfg.Like = rec.Metadata
+	cfg := s.e.sandboxConfig(s.plan, rec)
+	cfg.Like = maps.Clone(rec.Metadata)
+	cfg.Like[sandbox.MetaBaseRef] = rec.BaseRef
 	b := &box{Sandbox: sandbox.New(strategy, fresh, gone.Resource(), cfg), stale: true}
 	if err := s.create(ctx, b); err != nil {
 		return nil, err
@@ -162,6 +164,10 @@ func (e *Engine) Cleanup(ctx context.Context, req CleanupRequest) (agents.Cleanu
 		if err != nil {
 			return out, err
 		}
+		if freed, err = e.sweepShared(ctx); err != nil {
+			return out, err
+		}
+		out.FreedBytes += freed
 	}
 	return out, e.expireArchives()
 }

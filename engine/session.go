@@ -131,17 +131,17 @@ func (s *session) box(rec agents.SandboxRecord) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &box{Sandbox: sandbox.New(strategy, rec, r, s.e.sandboxConfig(s.plan, rec.ID)), stale: true}, nil
+	return &box{Sandbox: sandbox.New(strategy, rec, r, s.e.sandboxConfig(s.plan, rec)), stale: true}, nil
 }
 
-func (e *Engine) sandboxConfig(p agents.Plan, sandboxID string) sandbox.Config {
+func (e *Engine) sandboxConfig(p agents.Plan, rec agents.SandboxRecord) sandbox.Config {
 	cfg := sandbox.Config{
-		Dir: e.set.SandboxDir, PrivateDir: e.privateDir(p.ID, sandboxID), JournalDir: e.journalDir(p.ID, sandboxID),
+		Dir: e.set.SandboxDir, PrivateDir: e.privateDir(p.ID, rec.ID), JournalDir: e.journalDir(p.ID, rec.ID),
 		IncludeUncommitted: p.IncludeUncommitted, Options: e.set.Sandbox, Notify: e.notify, Now: e.now,
 		OnChange: e.storeSandbox,
 	}
 	if e.payloads != nil {
-		cfg.Objects = e.payloads.Objects(p.ID, sandboxID)
+		cfg.Objects, cfg.Shared = e.payloads.Objects(p.ID, rec.ID), e.payloads.Shared(rec.ResourceID)
 	}
 	return cfg
 }
@@ -184,11 +184,11 @@ func (s *session) ensure(ctx context.Context, r agents.Resource) (*box, error) {
 		rec.ID, rec.PlanID, rec.ResourceID = agents.NewID(s.e.now()), s.plan.ID, r.ID
 	}
 	rec.Strategy = strategy.Capabilities().Name
-	b := &box{Sandbox: sandbox.New(strategy, rec, r, s.e.sandboxConfig(s.plan, rec.ID)), stale: true}
+	b := &box{Sandbox: sandbox.New(strategy, rec, r, s.e.sandboxConfig(s.plan, rec)), stale: true}
 	err = s.create(ctx, b)
 	if other := s.copyInstead(r, err); other != nil {
 		s.say("resource %s gets a plain copy as its sandbox (%s), and comes home as files: %v", r.Name, agents.CopyOnWrite, err)
-		b = &box{Sandbox: sandbox.New(other, rec, r, s.e.sandboxConfig(s.plan, rec.ID)), stale: true}
+		b = &box{Sandbox: sandbox.New(other, rec, r, s.e.sandboxConfig(s.plan, rec)), stale: true}
 		err = s.create(ctx, b)
 	}
 	if err != nil {

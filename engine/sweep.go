@@ -49,7 +49,52 @@ func (e *Engine) Start(ctx context.Context) error {
 	if _, err := e.payloads.Sweep(ctx, e.knownPayload(ctx)); err != nil {
 		e.log.Warn("checkpoint payloads not swept", "error", err)
 	}
+	if _, err := e.sweepShared(ctx); err != nil {
+		e.log.Warn("what sandboxes shared was not swept", "error", err)
+	}
 	return e.expireArchives()
+}
+
+// sweepShared removes what sandboxes of a resource shared once the resource
+// has no sandbox any more, archived ones included.
+func (e *Engine) sweepShared(ctx context.Context) (freed int64, err error) {
+	used, err := e.sandboxedResources(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return e.payloads.SweepShared(func(id string) bool { return used[id] })
+}
+
+// sandboxedResources returns the resources that a sandbox or an archive of one
+// belongs to.
+func (e *Engine) sandboxedResources(ctx context.Context) (map[string]bool, error) {
+	used := map[string]bool{}
+	err := e.store.Read(ctx, func(tx *metastore.Tx) error {
+		records, err := tx.Sandboxes().All()
+		for _, rec := range records {
+			if rec.Status != agents.SandboxCleanedUp {
+				used[rec.ResourceID] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	archives, err := e.Archives(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range archives {
+		m, err := e.archiveManifest(a.PlanID)
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range m.Sandboxes {
+			used[entry.ResourceID] = true
+		}
+	}
+	return used, nil
 }
 
 // unfinished lists the plans that a killed process may have left half-done.

@@ -20,12 +20,14 @@ import (
 type Config struct {
 	Dir                string // where the visible directory is made: sandbox.dir
 	PrivateDir         string // this sandbox's own folder, which no tool may see; made when it is missing
+	Shared             string // for what all sandboxes of the resource share: CreateRequest.Shared
 	Objects            string // where its captured states lie; the default of every request's Objects
 	JournalDir         string // where its apply journal lies; the default of ApplyRequest.JournalDir
 	IncludeUncommitted bool
 	Like               map[string]string // Metadata of an earlier life, to be made again on the same base
 	Options            Options
-	Notify             func(string)     // a sentence for the user; nil = dropped
+	Notify             func(string) // a sentence for the user; nil = dropped
+	Progress           func(done, all int)
 	Now                func() time.Time // nil = time.Now
 
 	// OnChange stores the record. It is called for every change of it, while
@@ -290,7 +292,7 @@ func (s *Sandbox) build(ctx context.Context, how func(context.Context, CreateReq
 	return how(ctx, CreateRequest{
 		SandboxID: rec.ID, PlanID: rec.PlanID, Resource: s.resource,
 		Dir: s.cfg.Dir, PrivateDir: rec.PrivateDir,
-		IncludeUncommitted: s.cfg.IncludeUncommitted, Like: s.cfg.Like, Options: s.cfg.Options, Notify: s.cfg.Notify,
+		IncludeUncommitted: s.cfg.IncludeUncommitted, Like: s.cfg.Like, Shared: s.cfg.Shared, Progress: s.cfg.Progress, Options: s.cfg.Options, Notify: s.cfg.Notify,
 	})
 }
 

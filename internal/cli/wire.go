@@ -13,6 +13,7 @@ import (
 	"github.com/cleveragents/agents/internal/config"
 	"github.com/cleveragents/agents/metastore"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/copyonwrite"
 	"github.com/cleveragents/agents/sandbox/gitworktree"
 	"github.com/cleveragents/agents/sandbox/none"
 	"github.com/cleveragents/agents/tool"
@@ -107,7 +108,7 @@ func (a *app) payloads(s *session) (*checkpoint.Store, error) {
 
 // strategies are those of this build.
 func strategies() (*sandbox.Registry, error) {
-	return sandbox.NewRegistry(gitworktree.New(), none.New())
+	return sandbox.NewRegistry(gitworktree.New(), copyonwrite.New(), none.New())
 }
 
 func (s *session) close() {

@@ -316,6 +316,9 @@ func (s *Store) copyObject(ctx context.Context, id oid, want kind, w io.Writer) 
 		return s.below.copyObject(ctx, id, want, w)
 	}
 	p, i, ok := s.findFresh(id)
+	if !ok && s.below != nil {
+		return s.below.copyObject(ctx, id, want, w)
+	}
 	if !ok {
 		return s.copyForeign(ctx, id, want, w)
 	}

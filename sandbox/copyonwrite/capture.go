@@ -36,16 +36,15 @@ func (b *box) recorder(ctx context.Context, objects string) (*recorder, error) {
 		return nil, err
 	}
 	defer lock.Release()
+	if err := b.ensureBase(ctx); err != nil {
+		return nil, err
+	}
 	store, err := b.states.Get(ctx, objects, func() snapshot.Options { return snapshot.Options{Below: b.rec.Base} })
 	if err != nil {
 		return nil, fmt.Errorf("open states of sandbox %s: %w", b.ws.SandboxID, err)
 	}
 	tracker, err := b.tracker(store)
-	if err != nil {
-		return nil, err
-	}
-	r := &recorder{b, store, tracker}
-	return r, r.ensureBase(ctx)
+	return &recorder{b, store, tracker}, err
 }
 
 func (b *box) tracker(store *snapshot.Store) (*snapshot.Tracker, error) {
@@ -55,8 +54,7 @@ func (b *box) tracker(store *snapshot.Store) (*snapshot.Tracker, error) {
 // ensureBase records the base state, in the base store, the first time that
 // anybody asks for a state: before anything can have changed in the copy. What
 // that state says is on the disk is synced first.
-func (r *recorder) ensureBase(ctx context.Context) error {
-	b := r.b
+func (b *box) ensureBase(ctx context.Context) error {
 	if b.rec.BaseState != "" {
 		return nil
 	}

@@ -52,17 +52,13 @@ type Strategy struct {
 // New returns the strategy.
 func New() *Strategy { return &Strategy{} }
 
-// protectedByDefault are the names that never come home unless somebody says
-// otherwise.
-func protectedByDefault() []string { return []string{".git", ".cleveragents", "node_modules"} }
-
 // Capabilities says what a copy can do. It leaves nothing in the resource.
 func (s *Strategy) Capabilities() sandbox.Capabilities {
 	caps := sandbox.Capabilities{
 		Name:     agents.CopyOnWrite,
 		Isolates: true, Rollback: true, Files: true,
 		EmptyDirsHome: true, FullModesHome: true, IgnoredHome: true,
-		ProtectedNames: protectedByDefault(),
+		ProtectedNames: sandbox.Options{}.ProtectedNames(),
 	}
 	if runtime.GOOS != "linux" {
 		caps.Available = fmt.Errorf("faithful copies need Linux: %w", agents.ErrUnsupported)
@@ -133,10 +129,7 @@ func (b *box) stageDir() string {
 // protects reports whether a path has a component that never comes home, and
 // returns the path up to it.
 func (b *box) protects(path string) (string, bool) {
-	names := b.ws.Options.Protected
-	if names == nil {
-		names = protectedByDefault()
-	}
+	names := b.ws.Options.ProtectedNames()
 	for at := 0; at <= len(path); {
 		end := strings.IndexByte(path[at:], '/')
 		if end < 0 {
