@@ -206,6 +206,7 @@ func (f format) parseTree(b []byte) ([]treeEntry, error) {
 type commit struct {
 	tree    oid
 	parents []oid
+	message string
 }
 
 const author = "agents <agents@cleveragents.invalid>"
@@ -226,6 +227,8 @@ func (f format) encodeCommit(tree oid, parent string, label string, when time.Ti
 // agents.ErrDamaged.
 func (f format) parseCommit(b []byte) (commit, error) {
 	var c commit
+	_, message, _ := bytes.Cut(b, []byte("\n\n"))
+	c.message = string(message)
 	for first := true; ; first = false {
 		line, rest, ok := bytes.Cut(b, []byte("\n"))
 		if !ok {

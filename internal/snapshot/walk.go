@@ -325,6 +325,12 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
+// Label returns the message of the commit ref, as CaptureOptions gave it.
+func (s *Store) Label(ctx context.Context, ref string) (string, error) {
+	c, err := s.readCommit(ctx, ref)
+	return c.message, err
+}
+
 // Stat returns what the state ref says about a path; agents.ErrNotFound when
 // it does not hold it.
 func (s *Store) Stat(ctx context.Context, ref string, p Path) (Entry, error) {

@@ -217,7 +217,7 @@ func (a *applying) bothChanged(ctx context.Context, s *step) error {
 		return nil
 	}
 	a.refuse(s.Path, "the plan "+did(s.Old.Exists(), s.New.Exists())+" it, and on the real side it was "+
-		done(a.from.at(s.Path).Kind != fsx.KindNone, s.real.Kind != fsx.KindNone)+" since")
+		did(a.from.at(s.Path).Kind != fsx.KindNone, s.real.Kind != fsx.KindNone)+" since")
 	return nil
 }
 
@@ -231,31 +231,29 @@ func did(was, is bool) string {
 	return "changed"
 }
 
-func done(was, is bool) string { return did(was, is) }
-
 // merge merges the texts of both sides, with the real side's bits.
 func (a *applying) merge(ctx context.Context, s *step) (bool, error) {
-	texts := make([][]byte, 3)
-	for i, id := range []string{s.New.ID, s.Old.ID} {
-		var err error
-		if texts[i], err = readBlob(ctx, a.store, id); err != nil {
-			return false, err
-		}
-	}
-	var err error
-	if texts[2], err = os.ReadFile(a.home(s.Path)); err != nil {
+	theirs, err := os.ReadFile(a.home(s.Path))
+	if err != nil {
 		return false, err
 	}
-	merged, clean, err := a.box.run.MergeFile(ctx, a.private("merge"), texts[0], texts[1], texts[2])
-	if err != nil || !clean {
+	id, err := a.store.Add(ctx, theirs)
+	if err == nil && id != s.has.ID {
+		err = fmt.Errorf("it changes while it is read: %w", agents.ErrConflict)
+	}
+	if err != nil {
 		return false, err
 	}
-	s.New.ID, err = a.store.Add(ctx, merged)
+	id, err = mergedText(ctx, a.box, a.store, s.New.ID, s.Old.ID, id)
+	if err != nil || id == "" {
+		return false, err
+	}
+	s.New.ID = id
 	if s.Old.Mode == s.New.Mode {
 		s.New.Mode = s.has.Mode
 	}
 	s.New.UID, s.New.GID, s.New.Link = s.has.UID, s.has.GID, ""
-	return true, err
+	return true, nil
 }
 
 // checkGone makes sure that a directory which the plan removed holds nothing

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -72,7 +73,7 @@ func (b *box) ensureBase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := tracker.Capture(ctx, snapshot.CaptureOptions{Label: "base of sandbox " + b.ws.SandboxID})
+	c, err := tracker.Capture(ctx, snapshot.CaptureOptions{Label: "base of sandbox " + b.ws.SandboxID + "\n\n" + originTrailer + b.rec.Origin + "\n"})
 	if err != nil {
 		return fmt.Errorf("record the base state: %w", err)
 	}
@@ -119,11 +120,36 @@ func (r *recorder) capture(ctx context.Context, req sandbox.CaptureRequest) (sna
 	if label == "" {
 		label = "state of sandbox " + r.b.ws.SandboxID
 	}
-	opts := snapshot.CaptureOptions{Label: label}
+	opts := snapshot.CaptureOptions{Label: label + "\n\n" + baseTrailer + r.b.rec.BaseState + "\n" + originTrailer + r.b.rec.Origin + "\n"}
 	for _, p := range req.Paths {
 		opts.Paths = append(opts.Paths, snapshot.Path{Root: files, Path: p})
 	}
 	return r.tracker.Capture(ctx, opts)
+}
+
+// A state says which base it belongs to: an update makes another one, and a
+// restore of an older state brings its base back.
+const (
+	baseTrailer   = "Base-State: "
+	originTrailer = "Origin: "
+)
+
+// baseOf reads which base a state belongs to; a base state, to itself.
+func (r *recorder) baseOf(ctx context.Context, ref string) (base, origin string, err error) {
+	label, err := r.store.Label(ctx, ref)
+	if err != nil {
+		return "", "", err
+	}
+	base, origin = ref, r.b.rec.Origin
+	for line := range strings.Lines(label) {
+		if v, ok := strings.CutPrefix(line, baseTrailer); ok {
+			base = strings.TrimSpace(v)
+		}
+		if v, ok := strings.CutPrefix(line, originTrailer); ok {
+			origin = strings.TrimSpace(v)
+		}
+	}
+	return base, origin, nil
 }
 
 // named gives what a state leaves out the resource's name.
@@ -165,7 +191,33 @@ func (r *recorder) restore(ctx context.Context, ref string, dryRun bool) (snapsh
 	if err := r.b.recoverMove(ctx); err != nil {
 		return snapshot.Restored{}, err
 	}
-	return r.tracker.Restore(ctx, ref, snapshot.RestoreOptions{Stage: r.b.stageDir(), Journal: r.b.private("move"), DryRun: dryRun})
+	base, origin, err := r.baseOf(ctx, ref)
+	if err != nil {
+		return snapshot.Restored{}, err
+	}
+	before := r.b.rec
+	if !dryRun {
+		// First, so that a kill in between leaves files of the newer base with the
+		// older one, which takes the real side's changes for the plan's, and not
+		// the other way round, which would take them back.
+		if err := r.b.setBase(base, origin); err != nil {
+			return snapshot.Restored{}, err
+		}
+	}
+	done, err := r.tracker.Restore(ctx, ref, snapshot.RestoreOptions{Stage: r.b.stageDir(), Journal: r.b.private("move"), DryRun: dryRun})
+	if err != nil && !dryRun {
+		err = errors.Join(err, r.b.setBase(before.BaseState, before.Origin))
+	}
+	return done, err
+}
+
+// setBase records which base the sandbox's files belong to.
+func (b *box) setBase(state, origin string) error {
+	if b.rec.BaseState == state && b.rec.Origin == origin {
+		return nil
+	}
+	b.rec.BaseState, b.rec.Origin = state, origin
+	return b.save()
 }
 
 // recoverMove ends a restore that was killed.
