@@ -23,6 +23,11 @@ func (t *Tracker) Restore(ctx context.Context, ref string, opts RestoreOptions) 
 // Recover has nothing to do on this system, where nothing is restored.
 func Recover(ctx context.Context, journal string) error { return nil }
 
+// Contents is agents.ErrUnsupported on this system.
+func (t *Tracker) Contents(root string, fn func(path, id string)) error {
+	return errSystem("read what was captured")
+}
+
 // Transferring is not there on this system.
 type Transferring struct{}
 

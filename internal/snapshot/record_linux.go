@@ -168,6 +168,8 @@ func (w *reader) read(j readJob) error {
 		if j.was.mode&typeMask == typeFile && !plainAt(w.dirfd, j.name[:len(j.name)+1]) {
 			found.xattr, err = nameXattrs(w.dirfd, string(j.name))
 		}
+		found.base = !w.pack.has(known)
+		found.holes = err == nil && j.root.Exact && w.holes(j)
 	case j.was.mode&typeMask == typeLink:
 		found.id, err = w.readLink(j)
 	default:
@@ -178,6 +180,21 @@ func (w *reader) read(j readJob) error {
 	}
 	w.note(j, found)
 	return nil
+}
+
+// holes reports whether a file that is not read has holes; it is opened only
+// if it takes less room than it has bytes.
+func (w *reader) holes(j readJob) bool {
+	var st unix.Stat_t
+	if fstatat(w.dirfd, j.name[:len(j.name)+1], &st) != nil || st.Blocks*512 >= st.Size {
+		return false
+	}
+	f, err := openFile(w.dirfd, j.name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return hasHoles(int(f.Fd()), st.Size)
 }
 
 // known looks an entry up in what was seeded.

@@ -259,6 +259,12 @@ func (s *Store) digest() oid {
 	return oid(h.Sum(nil))
 }
 
+// Has reports whether the store, or the store below, holds an object.
+func (s *Store) Has(id string) bool {
+	parsed, err := s.f.parse(id)
+	return err == nil && s.sound(parsed)
+}
+
 // has reports whether the store's own packs, or the store below, hold an object.
 func (s *Store) has(id oid) bool {
 	return s.owns(id) || s.below != nil && s.below.has(id)

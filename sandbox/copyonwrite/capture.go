@@ -73,9 +73,19 @@ func (b *box) ensureBase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o, err := readOrigin(b.rec.Base, b.rec.Origin)
+	if err != nil {
+		return err
+	}
+	if err := b.seedKnown(ctx, base, tracker, o); err != nil {
+		return err
+	}
 	c, err := tracker.Capture(ctx, snapshot.CaptureOptions{Label: "base of sandbox " + b.ws.SandboxID + "\n\n" + originTrailer + b.rec.Origin + "\n"})
 	if err != nil {
 		return fmt.Errorf("record the base state: %w", err)
+	}
+	if err := b.keepKnown(tracker, o); err != nil {
+		return err
 	}
 	b.rec.BaseState = c.Ref
 	return b.save()
