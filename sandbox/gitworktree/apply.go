@@ -98,7 +98,7 @@ func (a *applying) apply(ctx context.Context) (err error) {
 	}
 	a.describe(m.changes)
 	if a.req.DryRun {
-		return a.preview(ctx, t, m)
+		return a.preview(ctx, t, m, q)
 	}
 	return a.move(ctx, t, m, sealed, q)
 }
@@ -142,7 +142,7 @@ func (a *applying) describe(changes []git.Change) {
 }
 
 // preview looks at the work tree without a lock.
-func (a *applying) preview(ctx context.Context, t target, m merged) error {
+func (a *applying) preview(ctx context.Context, t target, m merged, q *quarantine) error {
 	a.res.State = agents.ApplyApplied
 	if t.root == "" {
 		return nil
@@ -161,7 +161,9 @@ func (a *applying) preview(ctx context.Context, t target, m merged) error {
 	if id, err := fsx.Identify(filepath.Join(t.found.GitDir, "index")); err != nil || id.Kind != fsx.KindFile {
 		return errors.Join(err, fmt.Errorf("the index of %s is missing: %w", t.root, agents.ErrConflict))
 	}
-	_, refused, err := inspect(ctx, t, t.repo, t.tip, m.changes, nil)
+	repo := t.repo
+	repo.Alternates = append(repo.Alternates[:len(repo.Alternates):len(repo.Alternates)], q.objects())
+	_, refused, err := inspect(ctx, t, repo, t.tip, m.changes, nil, a.keepEdits())
 	if err == nil && len(refused) > 0 {
 		err = &refusedError{refused}
 	}
@@ -176,7 +178,7 @@ func (a *applying) move(ctx context.Context, t target, m merged, sealed string, 
 	}
 	tr := &transition{
 		t: t, plan: a.ws.PlanID, location: a.ws.Resource.Location, to: commit, changes: m.changes,
-		dir: a.req.JournalDir, entry: filepath.Base(a.ws.Metadata["worktree_path"]), q: q, message: a.message(),
+		dir: a.req.JournalDir, keep: a.keepEdits(), entry: filepath.Base(a.ws.Metadata["worktree_path"]), q: q, message: a.message(),
 		carry: func(ctx context.Context) error { return a.carryLFS(ctx, t, sealed) },
 	}
 	if err := tr.run(ctx); err != nil {

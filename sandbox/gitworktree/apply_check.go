@@ -32,6 +32,7 @@ type step struct {
 	flags     indexFlags   // of the entry that is there
 	outside   bool         // a new path that the sparse checkout keeps out
 	raw       string       // id of the bytes on the disk, unfiltered
+	merged    []byte       // the new bytes with the user's uncommitted edits in them; nil = there are none
 }
 
 // indexFlags are the marks that a user can put on an index entry.
@@ -46,6 +47,8 @@ type inspection struct {
 	index   git.Repo // t's repository with the index to look at
 	from    string
 	known   map[string]string    // ids of raw bytes that are from's, whatever a filter says
+	keep    string               // a folder for merges of uncommitted edits; "" = those are in the way
+	edited  []int                // steps at files with uncommitted edits
 	entries []git.Entry          // the whole index, sorted
 	at      map[string]git.Entry // entries of changed paths
 	changed map[string]git.Change
@@ -57,10 +60,12 @@ type inspection struct {
 
 // inspect looks at every path of changes, which lead from commit from to
 // another one. It returns what to do at each path, or the paths that stand in
-// the way with the reasons. It changes nothing.
-func inspect(ctx context.Context, t target, index git.Repo, from string, changes []git.Change, known map[string]string) ([]step, []agents.PathReason, error) {
+// the way with the reasons. It changes nothing. The ids of known are raw bytes
+// that are from's. With keep, a folder, uncommitted edits of a file that
+// changes are merged by lines with its new content, and stay uncommitted.
+func inspect(ctx context.Context, t target, index git.Repo, from string, changes []git.Change, known map[string]string, keep string) ([]step, []agents.PathReason, error) {
 	in := &inspection{
-		t: t, index: index, from: from, known: known, changed: make(map[string]git.Change, len(changes)),
+		t: t, index: index, from: from, known: known, keep: keep, changed: make(map[string]git.Change, len(changes)),
 		at: make(map[string]git.Entry, len(changes)), parents: map[string]string{".": ""},
 	}
 	for _, c := range changes {
@@ -75,6 +80,9 @@ func inspect(ctx context.Context, t target, index git.Repo, from string, changes
 		}
 	}
 	if err := in.resolveDoubts(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := in.mergeEdits(ctx); err != nil {
 		return nil, nil, err
 	}
 	if err := in.findIntents(ctx); err != nil {
@@ -411,9 +419,15 @@ func (in *inspection) resolveByTimes(ctx context.Context, differ []string) error
 		}
 		dirty := git.Fields(out)
 		for _, p := range chunk {
-			if e := in.at[p]; slices.Contains(dirty, p) || e.AssumeValid || e.SkipWorktree {
-				in.refuse(p, "it has changes that are not committed")
+			e := in.at[p]
+			if !slices.Contains(dirty, p) && !e.AssumeValid && !e.SkipWorktree {
+				continue
 			}
+			if at := in.editable(p); at >= 0 {
+				in.edited = append(in.edited, at)
+				continue
+			}
+			in.refuse(p, "it has changes that are not committed")
 		}
 	}
 	return nil

@@ -39,6 +39,7 @@ type transition struct {
 	entry    string      // name of the sandbox's worktree entry; it may be gone
 	q        *quarantine // has the objects that are not home yet; nil = all are
 	message  string      // of the reflog
+	keep     string      // where uncommitted edits are merged; "" = they are in the way
 	past     *past       // an undo in the same work tree: what was there; nil otherwise
 
 	carry func(ctx context.Context) error // brings home what the objects do not hold; may be nil
@@ -259,7 +260,7 @@ func (m *transition) lookAgain(ctx context.Context) error {
 func (m *transition) check(ctx context.Context) error {
 	repo := m.repo()
 	repo.IndexFile = m.indexCopy()
-	steps, refused, err := inspect(ctx, m.t, repo, m.t.tip, m.changes, m.past.written())
+	steps, refused, err := inspect(ctx, m.t, repo, m.t.tip, m.changes, m.past.written(), m.keep)
 	if err != nil {
 		return err
 	}
@@ -276,7 +277,11 @@ func (m *transition) check(ctx context.Context) error {
 	if err := m.refresh(ctx, repo); err != nil {
 		return err
 	}
-	_, err = repo.Do(ctx, git.Call{Args: []string{"read-tree", "-n", "-m", "-u", m.t.tip, m.to}})
+	look := "-u"
+	if m.keepsEdits() {
+		look = "-i" // our own look has been; git's would find the edits in the way
+	}
+	_, err = repo.Do(ctx, git.Call{Args: []string{"read-tree", "-n", "-m", look, m.t.tip, m.to}})
 	var said *git.Error
 	if errors.As(err, &said) && said.Err == nil {
 		return fmt.Errorf("git would not move the work tree: %w: %w", err, agents.ErrConflict)

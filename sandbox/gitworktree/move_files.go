@@ -109,6 +109,10 @@ func (m *transition) stageContents(ctx context.Context) error {
 				return err
 			}
 		case !s.comes():
+		case s.merged != nil:
+			if err := m.stageMerged(s); err != nil {
+				return fmt.Errorf("stage %q: %w", s.Path, err)
+			}
 		case m.past.has(s.Path):
 			if err := m.past.stage(s.Path, m.staged(s.Path)); err != nil {
 				return fmt.Errorf("stage %q: %w", s.Path, err)
@@ -126,6 +130,18 @@ func (m *transition) stageContents(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// stageMerged writes the new content with the user's edits in it.
+func (m *transition) stageMerged(s *step) error {
+	p := m.staged(s.Path)
+	if err := fsx.MkdirAll(filepath.Dir(p), 0o777); err != nil {
+		return err
+	}
+	if err := fsx.WriteFile(p, s.merged, 0o644); err != nil {
+		return err
+	}
+	return m.settleStaged(s)
 }
 
 // checkOut has git write contents into the stage. The index for it holds these
@@ -232,7 +248,7 @@ func (m *transition) saveBefore() error {
 		s := &m.steps[i]
 		p := pathIntent{
 			Path: rawPath(s.Path), OldMode: s.OldMode, OldID: s.OldID, NewMode: s.NewMode, NewID: s.NewID,
-			IndexOnly: s.indexOnly, Outside: s.outside, Flags: s.flags, OldRaw: s.raw,
+			IndexOnly: s.indexOnly, Outside: s.outside, Flags: s.flags, OldRaw: s.raw, Edits: s.merged != nil,
 		}
 		if !s.indexOnly && s.OldMode != git.ModeNone && s.before.Kind != fsx.KindNone {
 			saved, err := m.save(s, dir, strconv.Itoa(i))

@@ -73,6 +73,7 @@ type pathIntent struct {
 	Flags     indexFlags `json:"flags"`
 	OldRaw    string     `json:"old_raw,omitempty"` // id of the unfiltered bytes
 	NewRaw    string     `json:"new_raw,omitempty"`
+	Edits     bool       `json:"edits,omitempty"` // uncommitted edits were merged into the new bytes
 	Before    *savedFile `json:"before,omitempty"`
 }
 

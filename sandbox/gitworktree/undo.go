@@ -110,6 +110,7 @@ type past struct {
 	flags   map[string]indexFlags // marks that the index entries had
 	absent  map[string]bool       // paths that were in the index alone
 	dirBits map[string]fs.FileMode
+	edits   bool // uncommitted edits were merged into some
 }
 
 func newPast(j *journal, journalDir string) *past {
@@ -118,6 +119,7 @@ func newPast(j *journal, journalDir string) *past {
 		flags: map[string]indexFlags{}, absent: map[string]bool{}, dirBits: map[string]fs.FileMode{},
 	}
 	for _, i := range j.intent.Paths {
+		p.edits = p.edits || i.Edits
 		p.flags[string(i.Path)] = i.Flags
 		p.absent[string(i.Path)] = i.IndexOnly && i.OldMode != git.ModeNone && i.OldMode != git.ModeGitlink
 		if i.NewRaw != "" {
