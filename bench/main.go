@@ -1,11 +1,11 @@
 //go:build unix
 
-// Command bench prints one table: what agents costs against plain git doing
-// the same in the same tree and the same run. Every figure is the median of
+// Command bench prints one table: what agents costs against plain git, cp,
+// rsync and restic doing the same in the same tree and the same run. Every figure is the median of
 // several runs; a ratio above its bound is marked, and fails nothing, since
 // timings depend on the machine.
 //
-//	go run ./bench [-runs 5] [-files 80000,15000] [-dir DIR] [-program bin/agents]
+//	go run ./bench [-runs 5] [-kinds repository,directory] [-files 80000,15000] [-dir DIR] [-program bin/agents]
 package main
 
 import (
@@ -19,13 +19,14 @@ import (
 
 func main() {
 	var o options
-	var sizes string
+	var sizes, kinds string
 	flag.IntVar(&o.runs, "runs", 5, "runs a figure")
 	flag.StringVar(&sizes, "files", "80000,15000", "sizes of the trees, in files")
+	flag.StringVar(&kinds, "kinds", "repository,directory", "what is measured")
 	flag.StringVar(&o.dir, "dir", filepath.Join(os.TempDir(), "agents-bench"), "where the trees are made; kept for the next run")
 	flag.StringVar(&o.program, "program", "bin/agents", "the program to measure")
 	flag.Parse()
-	if err := run(o, sizes); err != nil {
+	if err := run(o, kinds, sizes); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -37,7 +38,7 @@ type options struct {
 	program string
 }
 
-func run(o options, sizes string) error {
+func run(o options, kinds, sizes string) error {
 	program, err := filepath.Abs(o.program)
 	if err != nil {
 		return err
@@ -49,12 +50,18 @@ func run(o options, sizes string) error {
 		if err != nil {
 			return fmt.Errorf("size %q: %w", s, err)
 		}
-		b, err := newBench(o, files)
-		if err != nil {
-			return err
-		}
-		if err := b.measure(&t); err != nil {
-			return fmt.Errorf("%d files: %w", files, err)
+		for _, kind := range strings.Split(kinds, ",") {
+			b, err := newBench(o, kind, files)
+			if err != nil {
+				return err
+			}
+			measure := b.repository
+			if kind == "directory" {
+				measure = b.directory
+			}
+			if err := measure(&t); err != nil {
+				return fmt.Errorf("%s of %d files: %w", kind, files, err)
+			}
 		}
 	}
 	return nil

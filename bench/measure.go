@@ -24,20 +24,23 @@ type bench struct {
 	env   []string
 }
 
-func newBench(o options, files int) (*bench, error) {
-	b := &bench{options: o, files: files, tree: filepath.Join(o.dir, fmt.Sprintf("tree-%d", files))}
-	b.data = filepath.Join(o.dir, fmt.Sprintf("data-%d-%d", files, os.Getpid()))
+func newBench(o options, kind string, files int) (*bench, error) {
+	b := &bench{options: o, files: files, tree: filepath.Join(o.dir, fmt.Sprintf("%s-%d", kind, files))}
+	b.data = filepath.Join(o.dir, fmt.Sprintf("data-%s-%d-%d", kind, files, os.Getpid()))
 	b.env = append(os.Environ(), "CLEVERAGENTS_DATA_DIR="+b.data, "NO_COLOR=1")
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(os.Stderr, "tree of %d files …\n", files)
-	return b, makeTree(b.tree, files)
+	fmt.Fprintf(os.Stderr, "%s of %d files …\n", kind, files)
+	if kind == "directory" {
+		return b, makeDirectory(b.tree, files)
+	}
+	return b, makeRepository(b.tree, files)
 }
 
-// measure adds this tree's rows. What it makes is removed at the end, never in
+// repository adds the rows of a git repository. What it makes is removed at the end, never in
 // between: removing a big tree makes the next one slow to create on ext4.
-func (b *bench) measure(t *table) error {
+func (b *bench) repository(t *table) error {
 	var trash []string
 	defer func() {
 		for _, dir := range trash {

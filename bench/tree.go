@@ -10,12 +10,43 @@ import (
 	"path/filepath"
 )
 
-// makeTree makes a git repository of so many text files, about 13 KiB each and
-// sixteen a directory, the same in every run. One that is there is taken.
-func makeTree(dir string, files int) error {
-	if _, err := os.Stat(filepath.Join(dir, ".git", "bench-ready")); err == nil {
+// makeRepository makes a git repository of a tree. One that is there is taken.
+func makeRepository(dir string, files int) error {
+	return once(filepath.Join(dir, ".git", "bench-ready"), func() error {
+		if err := writeTree(dir, files); err != nil {
+			return err
+		}
+		for _, args := range [][]string{
+			{"init", "-q", "-b", "main"}, {"config", "gc.auto", "0"}, {"config", "user.name", "bench"},
+			{"config", "user.email", "bench@localhost"}, {"add", "-A"}, {"commit", "-q", "-m", "base"}, {"repack", "-a", "-d", "-q"},
+		} {
+			if err := command(dir, nil, "git", args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// makeDirectory makes a plain directory of a tree. One that is there is taken.
+func makeDirectory(dir string, files int) error {
+	return once(dir+".ready", func() error { return writeTree(dir, files) })
+}
+
+// once makes what the file ready says is there.
+func once(ready string, make func() error) error {
+	if _, err := os.Stat(ready); err == nil {
 		return nil
 	}
+	if err := make(); err != nil {
+		return err
+	}
+	return os.WriteFile(ready, nil, 0o644)
+}
+
+// writeTree writes so many text files, about 13 KiB each and sixteen a
+// directory, the same in every run.
+func writeTree(dir string, files int) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -32,15 +63,7 @@ func makeTree(dir string, files int) error {
 			return err
 		}
 	}
-	for _, args := range [][]string{
-		{"init", "-q", "-b", "main"}, {"config", "gc.auto", "0"}, {"config", "user.name", "bench"},
-		{"config", "user.email", "bench@localhost"}, {"add", "-A"}, {"commit", "-q", "-m", "base"}, {"repack", "-a", "-d", "-q"},
-	} {
-		if err := command(dir, nil, "git", args...); err != nil {
-			return err
-		}
-	}
-	return os.WriteFile(filepath.Join(dir, ".git", "bench-ready"), nil, 0o644)
+	return nil
 }
 
 // filePath spreads files over directories three levels deep.

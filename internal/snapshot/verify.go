@@ -9,7 +9,7 @@ import (
 )
 
 // Verify checks that every object of the state ref exists and that those in
-// the store's own packs hash right. An error with agents.ErrDamaged names what
+// the store's own packs hash right; what the store below has, it has whole. An error with agents.ErrDamaged names what
 // does not. The commit's parent is another state and not looked at.
 func (s *Store) Verify(ctx context.Context, ref string) error {
 	if err := s.refresh(); err != nil {
@@ -46,7 +46,10 @@ func (v *verifier) object(ctx context.Context, id oid, k kind) error {
 		return nil
 	}
 	v.seen[id] = true
-	if !v.s.has(id) {
+	if !v.s.owns(id) && v.s.below != nil && v.s.below.sound(id) {
+		return nil // with all that it reaches; what a restore takes from there is checked as it is read
+	}
+	if !v.s.owns(id) {
 		v.foreign = append(v.foreign, foreignObject{id, k})
 		return nil
 	}
