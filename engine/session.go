@@ -138,12 +138,26 @@ func (e *Engine) sandboxConfig(p agents.Plan, rec agents.SandboxRecord) sandbox.
 	cfg := sandbox.Config{
 		Dir: e.set.SandboxDir, PrivateDir: e.privateDir(p.ID, rec.ID), JournalDir: e.journalDir(p.ID, rec.ID),
 		IncludeUncommitted: p.IncludeUncommitted, Options: e.set.Sandbox, Notify: e.notify, Now: e.now,
-		OnChange: e.storeSandbox,
+		OnChange: e.storeSandbox, Progress: e.copying(p, rec.ResourceID),
 	}
 	if e.payloads != nil {
 		cfg.Objects, cfg.Shared = e.payloads.Objects(p.ID, rec.ID), e.payloads.Shared(rec.ResourceID)
 	}
 	return cfg
+}
+
+// copying says how far a copy is: first after two seconds, then now and then.
+func (e *Engine) copying(p agents.Plan, resourceID string) func(done, all int) {
+	next := e.now().Add(2 * time.Second)
+	return func(done, all int) {
+		now := e.now()
+		r, err := pickResource(p.Resources, resourceID)
+		if err != nil || now.Before(next) {
+			return
+		}
+		next = now.Add(10 * time.Second)
+		e.notify(fmt.Sprintf("copying %s … %d of %d files", r.Name, done, all))
+	}
 }
 
 // storeSandbox keeps a sandbox's record; a new one is inserted.

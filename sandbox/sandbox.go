@@ -26,9 +26,9 @@ type Config struct {
 	IncludeUncommitted bool
 	Like               map[string]string // Metadata of an earlier life, to be made again on the same base
 	Options            Options
-	Notify             func(string) // a sentence for the user; nil = dropped
-	Progress           func(done, all int)
-	Now                func() time.Time // nil = time.Now
+	Notify             func(string)        // a sentence for the user; nil = dropped
+	Progress           func(done, all int) // CreateRequest.Progress
+	Now                func() time.Time    // nil = time.Now
 
 	// OnChange stores the record. It is called for every change of it, while
 	// the sandbox is busy, so it must not call the sandbox. When it fails, the

@@ -114,14 +114,14 @@ type CreateRequest struct {
 	SandboxID          string
 	PlanID             string
 	Resource           agents.Resource
-	Shared             string              // folder for content that all sandboxes of this resource share; it outlives them, and what is there already is never removed; "" = none
-	Progress           func(done, all int) // called now and then while files are copied; nil = not
-	Dir                string              // where the visible directory may be made: sandbox.dir
-	PrivateDir         string              // exists, mode 0700, empty or left by a killed Create; for this sandbox alone
+	Dir                string // where the visible directory may be made: sandbox.dir
+	PrivateDir         string // exists, mode 0700, empty or left by a killed Create; for this sandbox alone
+	Shared             string // folder for content that all sandboxes of this resource share; it outlives them, and what is there already is never removed; "" = none
 	IncludeUncommitted bool
 	Like               map[string]string // Metadata of an earlier life of this sandbox, to be made on the same base; nil = none
 	Options            Options
-	Notify             func(string) // a sentence for the user, at most one line; never nil
+	Notify             func(string)        // a sentence for the user, at most one line; never nil
+	Progress           func(done, all int) // called now and then while files are copied; nil = not
 }
 
 // Workspace is a strategy's handle on one sandbox: plain data that another

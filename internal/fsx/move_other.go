@@ -40,6 +40,9 @@ func (m *Move) Forget() error { return errNoMove() }
 // LateWrites is agents.ErrUnsupported on this system.
 func (m *Move) LateWrites() ([]Late, error) { return nil, errNoMove() }
 
+// ForgetButLate is agents.ErrUnsupported on this system.
+func (m *Move) ForgetButLate(dir string) error { return errNoMove() }
+
 // KeepLate is agents.ErrUnsupported on this system.
 func (m *Move) KeepLate(dir string) error { return errNoMove() }
 

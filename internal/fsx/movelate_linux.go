@@ -67,6 +67,18 @@ func (m *Move) refuseLate() error {
 	return &MoveError{Root: l.Root, Path: l.Path, Do: "forget", Err: fmt.Errorf("a program wrote to the old file after it was replaced or removed: %w", agents.ErrBlocked)}
 }
 
+// ForgetButLate is Forget that keeps what LateWrites tells of in dir first.
+func (m *Move) ForgetButLate(dir string) error {
+	err := m.Forget()
+	if !errors.Is(err, agents.ErrBlocked) {
+		return err
+	}
+	if err := m.KeepLate(dir); err != nil {
+		return err
+	}
+	return m.Forget()
+}
+
 // KeepLate moves the before-images that LateWrites tells of into dir, durably,
 // each to its path in there, or to that with ".1", ".2" … where something else
 // has the name. What is written to them even later is in dir too, if dir is on

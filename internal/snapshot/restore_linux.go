@@ -660,9 +660,10 @@ func (in intent) revert() error {
 	return errors.Join(errs...)
 }
 
-// finish forgets a move that is committed or undone.
+// finish forgets a move that is committed or undone. What programs wrote, late,
+// into files that they had open is kept in the folder "late" beside the journal.
 func finish(journal string, m *fsx.Move, in intent) error {
-	if err := m.Forget(); err != nil {
+	if err := m.ForgetButLate(filepath.Join(filepath.Dir(journal), "late")); err != nil {
 		return err
 	}
 	if err := in.clear(); err != nil {

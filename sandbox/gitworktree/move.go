@@ -51,6 +51,7 @@ type transition struct {
 	steps  []step
 	intent intent
 	files  *fsx.Move
+	late   []string // paths whose replaced files were written to afterwards
 }
 
 // errMoved says that the target's tip is not the one that was looked at.
@@ -325,10 +326,46 @@ func (m *transition) finish(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := m.keepLate(); err != nil {
+		return err
+	}
 	if err := putJSON(m.dir, doneFile, ending{State: agents.ApplyApplied, Commit: m.to}); err != nil {
 		return err
 	}
 	return m.clean()
+}
+
+// lateDir, in the journal's folder, has what programs wrote into files that
+// they had open when those were replaced.
+const lateDir = "late"
+
+// keepLate lets go of the before-images but for those bytes, and remembers the
+// paths.
+func (m *transition) keepLate() error {
+	if m.stage == "" {
+		return nil
+	}
+	if m.files == nil { // another process moved them
+		var err error
+		m.files, err = fsx.LoadMove(filepath.Join(m.dir, moveDir))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := m.files.Commit(); err != nil {
+		return err
+	}
+	late, err := m.files.LateWrites()
+	if err != nil {
+		return err
+	}
+	for _, l := range late {
+		m.late = append(m.late, l.Path)
+	}
+	return m.files.ForgetButLate(filepath.Join(m.dir, lateDir))
 }
 
 // clean removes the stage, the pin and the journal of the files.

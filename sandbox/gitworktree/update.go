@@ -537,7 +537,7 @@ func (b *box) recoverUpdate() error {
 			return err
 		}
 	}
-	if err := m.Forget(); err != nil {
+	if err := m.ForgetButLate(b.private("late")); err != nil {
 		return err
 	}
 	b.settleBase()
