@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -52,7 +53,7 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, *
 	if err := s.Remove(ctx, left); err != nil {
 		return nil, nil, fmt.Errorf("clear what a killed creation left: %w", err)
 	}
-	rec := record{SandboxID: req.SandboxID, PlanID: req.PlanID, Entry: newEntry(req.PlanID), Base: req.Shared, Boot: bootID()}
+	rec := record{SandboxID: req.SandboxID, PlanID: req.PlanID, Entry: newEntry(req.PlanID), Base: req.Shared, Boot: bootID(), Begun: time.Now().UnixNano()}
 	if rec.Base == "" {
 		rec.Base = filepath.Join(req.PrivateDir, "base")
 	}

@@ -65,7 +65,7 @@ func (b *box) seedKnown(ctx context.Context, store *snapshot.Store, tracker *sna
 func (b *box) keepKnown(tracker *snapshot.Tracker, o *origin) error {
 	k := make(known, len(o.entries))
 	err := tracker.Contents(files, func(path, id string) {
-		if e := o.at(path); e.Kind == fsx.KindFile && e.Ctime > 0 {
+		if e := o.at(path); e.Kind == fsx.KindFile && b.rec.settled(e.Ctime) {
 			k[knownFile{e.Ino, e.Size, e.Mtime, e.Ctime}] = id
 		}
 	})

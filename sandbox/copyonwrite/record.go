@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -30,6 +31,7 @@ type record struct {
 	BaseState string `json:"base_state"` // the state that changes are counted from; "" = not recorded yet
 	Origin    string `json:"origin"`     // what lay at each path of the resource then: a name in the base store
 	Objects   string `json:"objects"`    // where states were captured last; "" = nowhere yet
+	Begun     int64  `json:"begun"`      // nanoseconds since 1970, when the copy began; see settled
 	Boot      string `json:"boot"`       // the machine's run in which the copy was made: before the base state it is not synced
 }
 
@@ -85,6 +87,13 @@ func (rec record) metadata() map[string]string {
 		m[sandbox.MetaBaseRef] = rec.BaseState
 	}
 	return m
+}
+
+// settled reports whether a time of change is so long before the copy that the
+// file cannot have changed again within one tick of its clock: else its times
+// do not tell whether it has.
+func (rec record) settled(ctime int64) bool {
+	return ctime > 0 && ctime < rec.Begun-int64(2*time.Second)
 }
 
 // bootID names the machine's present run; "" where it has no such name.
