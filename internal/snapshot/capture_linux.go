@@ -114,6 +114,8 @@ func (t *Tracker) recordOnce(ctx context.Context, opts recordOptions) (*recordin
 	}}
 	if opts.aside {
 		rec.pack.setAside()
+	} else if t.store.clone {
+		rec.clones = newCloneWriter(t.store.clonesDir(), t.store.f)
 	}
 	if rec.tree, err = rec.make(opts.paths); err != nil {
 		return nil, errors.Join(rec.needs(err), rec.close())
@@ -153,6 +155,9 @@ func (rec *recording) close() error {
 	closeRoots(rec.roots)
 	rec.roots = nil
 	err := rec.pack.discard()
+	if rec.clones != nil {
+		err = errors.Join(err, rec.clones.discard())
+	}
 	rec.c.unmap()
 	return err
 }
@@ -186,10 +191,18 @@ func (t *Tracker) publish(ctx context.Context, rec *recording, opts CaptureOptio
 	if err := ctx.Err(); err != nil {
 		return Captured{}, err
 	}
+	var cloned int64
+	if rec.clones != nil {
+		var err error
+		if cloned, err = rec.clones.publish(); err != nil {
+			return Captured{}, fmt.Errorf("store clones: %w", rec.needs(err))
+		}
+	}
 	_, size, err := rec.pack.publish()
 	if err != nil {
 		return Captured{}, fmt.Errorf("store objects: %w", rec.needs(err))
 	}
+	size += cloned
 	if size > 0 {
 		if err := t.store.refresh(); err != nil {
 			return Captured{}, err

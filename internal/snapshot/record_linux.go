@@ -27,9 +27,10 @@ const streamAt = 1 << 20
 // recorder reads what a scan found to be changed and writes objects.
 type recorder struct {
 	*scanner
-	pack  *packWriter
-	seeds map[string]*seed // by root
-	base  map[oid]bool     // objects that the store lacks and the base commit reaches
+	pack   *packWriter
+	clones *cloneWriter     // nil = contents go into the pack
+	seeds  map[string]*seed // by root
+	base   map[oid]bool     // objects that the store lacks and the base commit reaches
 
 	jobs  []readJob
 	next  atomic.Int64
@@ -328,6 +329,13 @@ func (w *reader) unreadable(j readJob, err error) error {
 // content reads the whole of a file of this size into the pack.
 func (w *reader) content(j readJob, f *os.File, size int64) (oid, error) {
 	counted := &countingReader{ctx: w.ctx, r: f, n: &w.bytes}
+	if w.clones != nil && size >= cloneFrom {
+		id, err := w.clone(j, f, size, counted)
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errLonger) {
+			return oid{}, errUnsteady
+		}
+		return id, err
+	}
 	if size >= streamAt {
 		id, err := w.pack.stream(kindBlob, size, counted, &w.z)
 		if fsx.IsNoSpace(err) {

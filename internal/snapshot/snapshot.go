@@ -48,6 +48,7 @@ type Path struct {
 // Options say how a Store is made and read.
 type Options struct {
 	Below      string       // the folder of another store, made when missing, whose objects count as this one's, since nothing is ever collected there; recorded, so that "" is what it was
+	Clones     bool         // keep contents of files as clones, where the file system can
 	Format     string       // the objects' hash: "sha1" (also when empty) or "sha256"; an existing store must fit
 	Alternates []string     // object directories that are read and never written; recorded in objects/info/alternates
 	Reader     ObjectReader // reads the objects that lie in an alternate only; nil = there are none

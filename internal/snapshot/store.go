@@ -27,12 +27,14 @@ type Store struct {
 	dir    string
 	f      format
 	below  *Store // nil = none
+	clone  bool   // contents of files may be clones
 	reader ObjectReader
 
 	readerMu sync.Mutex // an ObjectReader serves one goroutine
 
 	mu      sync.Mutex
 	packs   map[string]*pack // by path without ending
+	clones  map[string]*clones
 	order   []*pack          // biggest first: most look-ups end there
 	damaged map[string]error // packs that could not be opened
 	listed  map[string]int64 // what listPacks said last
@@ -46,7 +48,7 @@ func Open(ctx context.Context, objects string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: objects, f: f, reader: opts.Reader, packs: map[string]*pack{}}
+	s := &Store{dir: objects, f: f, reader: opts.Reader, clone: opts.Clones, packs: map[string]*pack{}}
 	if opts.Below == "" {
 		opts.Below = Below(objects)
 	}
@@ -73,7 +75,7 @@ func (s *Store) Close() error {
 	for _, p := range s.packs {
 		err = errors.Join(err, p.close())
 	}
-	s.packs, s.order, s.listed = map[string]*pack{}, nil, nil
+	s.packs, s.order, s.listed, s.clones = map[string]*pack{}, nil, nil, nil
 	if s.below != nil {
 		err = errors.Join(err, s.below.Close())
 	}
@@ -174,8 +176,20 @@ func (s *Store) sweep() error {
 			}
 		}
 	}
-	entries, err := os.ReadDir(s.packDir())
-	if err != nil {
+	if err := sweepUnfinished(s.packDir(), ".pack"); err != nil {
+		return err
+	}
+	if err := sweepUnfinished(s.clonesDir(), ""); err != nil {
+		return err
+	}
+	return s.refresh()
+}
+
+// sweepUnfinished removes temporary files, and what has this ending and no
+// index. A dir that is not there has none.
+func sweepUnfinished(dir, ending string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	names := map[string]bool{}
@@ -183,14 +197,15 @@ func (s *Store) sweep() error {
 		names[e.Name()] = true
 	}
 	for name := range names {
-		stem, isPack := strings.CutSuffix(name, ".pack")
-		if strings.HasPrefix(name, tmpPrefix) || isPack && !names[stem+".idx"] {
-			if err := fsx.Remove(filepath.Join(s.packDir(), name)); err != nil {
+		stem, holds := strings.CutSuffix(name, ending)
+		holds = holds && filepath.Ext(name) == ending
+		if strings.HasPrefix(name, tmpPrefix) || strings.Contains(name, ".idx.tmp-") || holds && !names[stem+".idx"] {
+			if err := fsx.RemoveAll(filepath.Join(dir, name)); err != nil {
 				return err
 			}
 		}
 	}
-	return s.refresh()
+	return nil
 }
 
 // refresh looks for packs that came or went.
@@ -206,6 +221,9 @@ func (s *Store) refreshLocked() error {
 		return err
 	}
 	s.listed, s.damaged = listed, map[string]error{}
+	if err := s.refreshClones(); err != nil {
+		return err
+	}
 	for name, p := range s.packs {
 		if listed[name] != p.size {
 			delete(s.packs, name)
@@ -251,6 +269,9 @@ func (s *Store) digest() oid {
 			names = append(names, name)
 		}
 	}
+	for name := range s.clones {
+		names = append(names, name)
+	}
 	sort.Strings(names)
 	h := sha256.New()
 	for _, name := range names {
@@ -270,9 +291,12 @@ func (s *Store) has(id oid) bool {
 	return s.owns(id) || s.below != nil && s.below.has(id)
 }
 
-// owns reports whether the store's own packs hold an object.
+// owns reports whether the store's own packs or clones hold an object.
 func (s *Store) owns(id oid) bool {
-	_, _, ok := s.find(id)
+	if _, _, ok := s.find(id); ok {
+		return true
+	}
+	_, _, ok := s.cloned(id)
 	return ok
 }
 
@@ -284,6 +308,9 @@ func (s *Store) sound(id oid) bool {
 		if _, ok := p.find(id); ok {
 			return !p.suspect
 		}
+	}
+	if _, _, ok := s.clonedLocked(id); ok {
+		return true
 	}
 	return s.below != nil && s.below.sound(id)
 }
@@ -317,6 +344,9 @@ func (s *Store) copyObject(ctx context.Context, id oid, want kind, w io.Writer) 
 	if o, ok := s.lentObject(id); ok && o.kind == want {
 		_, err := w.Write(o.content)
 		return err
+	}
+	if path, size, ok := s.cloned(id); ok && want == kindBlob {
+		return s.copyClone(ctx, id, path, size, w)
 	}
 	if s.below != nil && !s.owns(id) && s.below.has(id) {
 		return s.below.copyObject(ctx, id, want, w)

@@ -11,9 +11,7 @@ import (
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
-	"github.com/cleveragents/agents/internal/git"
 	"github.com/cleveragents/agents/internal/snapshot"
-	"github.com/cleveragents/agents/internal/statediff"
 	"github.com/cleveragents/agents/sandbox"
 )
 
@@ -357,8 +355,7 @@ func (a *applying) count(ctx context.Context, left []agents.PathReason) error {
 	for _, p := range left {
 		skip = append(skip, p.Path)
 	}
-	repo := git.Repo{Git: a.box.run, GitDir: a.sealStore()}
-	files, err := statediff.Git(ctx, repo, statediff.Request{From: a.rec.BaseState + ":" + files, To: a.req.Ref + ":" + files, Counts: true, Skip: skip})
+	files, err := a.box.compare(ctx, a.store, a.sealStore(), sandbox.DiffRequest{From: a.rec.BaseState, To: a.req.Ref, Counts: true}, skip)
 	if errors.Is(err, agents.ErrUnsupported) {
 		return nil // there is no git to count
 	}

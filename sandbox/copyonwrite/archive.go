@@ -9,7 +9,6 @@ import (
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
-	"github.com/cleveragents/agents/internal/snapshot"
 	"github.com/cleveragents/agents/sandbox"
 )
 
@@ -158,7 +157,7 @@ func (b *box) rebuild(ctx context.Context, dir string) error {
 	if _, err := readOrigin(b.rec.Base, b.rec.Origin); err != nil {
 		return err
 	}
-	base, err := b.states.Get(ctx, b.rec.Base, func() snapshot.Options { return snapshot.Options{} })
+	base, err := b.baseStore(ctx)
 	if err != nil {
 		return err
 	}

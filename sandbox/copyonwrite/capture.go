@@ -65,7 +65,7 @@ func (b *box) ensureBase(ctx context.Context) error {
 	if err := fsx.SyncFS(b.rec.Path); err != nil {
 		return err
 	}
-	base, err := b.states.Get(ctx, b.rec.Base, func() snapshot.Options { return snapshot.Options{} })
+	base, err := b.baseStore(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,6 +89,14 @@ func (b *box) ensureBase(ctx context.Context) error {
 	}
 	b.rec.BaseState = c.Ref
 	return b.save()
+}
+
+// baseStore opens the base store. It keeps contents as clones of the copy's
+// where both are on a file system that can.
+func (b *box) baseStore(ctx context.Context) (*snapshot.Store, error) {
+	return b.states.Get(ctx, b.rec.Base, func() snapshot.Options {
+		return snapshot.Options{Clones: fsx.CanClone(filepath.Dir(b.rec.Path), existing(b.rec.Base))}
+	})
 }
 
 // Capture records the workspace as it is: bytes, bits, owners, attributes,

@@ -69,6 +69,9 @@ func (b *box) compare(ctx context.Context, store *snapshot.Store, objects string
 		}
 		return slices.DeleteFunc(statediff.Files(changes, files), func(c agents.FileChange) bool { return below(skip, c.Path) }), nil
 	}
+	if err := store.Unfold(ctx, req.From, req.To); err != nil {
+		return nil, err
+	}
 	repo := git.Repo{Git: b.run, GitDir: objects}
 	return statediff.Git(ctx, repo, statediff.Request{From: req.From + ":" + files, To: req.To + ":" + files, Counts: req.Counts, Patch: req.Patch, Skip: skip})
 }

@@ -1,9 +1,7 @@
 package copyonwrite
 
 import (
-	"bytes"
 	"context"
-	"encoding/gob"
 	"os"
 	"path/filepath"
 
@@ -32,7 +30,7 @@ func readKnown(base string) known {
 		return nil
 	}
 	var k known
-	if gob.NewDecoder(bytes.NewReader(data)).Decode(&k) != nil {
+	if unpack(data, &k) != nil {
 		return nil
 	}
 	return k
@@ -72,9 +70,9 @@ func (b *box) keepKnown(tracker *snapshot.Tracker, o *origin) error {
 	if err != nil {
 		return err
 	}
-	var data bytes.Buffer
-	if err := gob.NewEncoder(&data).Encode(k); err != nil {
+	data, err := pack(k)
+	if err != nil {
 		return err
 	}
-	return fsx.Publish(filepath.Join(b.rec.Base, knownName), data.Bytes(), 0o600)
+	return fsx.Publish(filepath.Join(b.rec.Base, knownName), data, 0o600)
 }

@@ -2,6 +2,7 @@ package copyonwrite
 
 import (
 	"bytes"
+	"compress/zlib"
 	"crypto/sha256"
 	"encoding/gob"
 	"encoding/hex"
@@ -26,11 +27,11 @@ type origin struct {
 
 // keepOrigin writes an origin into the base store and returns its name.
 func keepOrigin(base string, entries []fsx.SurveyEntry) (string, error) {
-	var data bytes.Buffer
-	if err := gob.NewEncoder(&data).Encode(entries); err != nil {
+	data, err := pack(entries)
+	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(data.Bytes())
+	sum := sha256.Sum256(data)
 	name := "origin-" + hex.EncodeToString(sum[:])
 	path := filepath.Join(base, name)
 	if exists(path) {
@@ -39,7 +40,7 @@ func keepOrigin(base string, entries []fsx.SurveyEntry) (string, error) {
 	if err := fsx.MkdirAll(base, 0o700); err != nil {
 		return "", err
 	}
-	return name, fsx.Publish(path, data.Bytes(), 0o600)
+	return name, fsx.Publish(path, data, 0o600)
 }
 
 // readOrigin reads one. None, or one that does not have the content that its
@@ -54,10 +55,29 @@ func readOrigin(base, name string) (*origin, error) {
 	}
 	sum := sha256.Sum256(data)
 	o := &origin{}
-	if name != "origin-"+hex.EncodeToString(sum[:]) || gob.NewDecoder(bytes.NewReader(data)).Decode(&o.entries) != nil {
+	if name != "origin-"+hex.EncodeToString(sum[:]) || unpack(data, &o.entries) != nil {
 		return nil, fmt.Errorf("what the resource was at the start (%s): %w", name, agents.ErrDamaged)
 	}
 	return o, nil
+}
+
+// pack encodes a value, compressed.
+func pack(v any) ([]byte, error) {
+	var data bytes.Buffer
+	z := zlib.NewWriter(&data)
+	if err := errors.Join(gob.NewEncoder(z).Encode(v), z.Close()); err != nil {
+		return nil, err
+	}
+	return data.Bytes(), nil
+}
+
+// unpack decodes what pack encoded.
+func unpack(data []byte, v any) error {
+	z, err := zlib.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	return gob.NewDecoder(z).Decode(v)
 }
 
 // at returns what lay at a path; Kind is KindNone where nothing did.

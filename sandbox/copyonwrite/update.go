@@ -124,7 +124,7 @@ func (u *update) copyBase(ctx context.Context) error {
 		return err
 	}
 	defer lock.Release()
-	base, err := u.states.Get(ctx, u.rec.Base, func() snapshot.Options { return snapshot.Options{} })
+	base, err := u.baseStore(ctx)
 	if err != nil {
 		return err
 	}
