@@ -88,6 +88,7 @@ type RunResult struct {
 	Invocation Invocation
 	Sandboxes  []SandboxState
 	Diff       Diff
+	Applies    bool // an apply would change something, if only directories, which Diff does not list
 	Messages   []string
 }
 
@@ -193,10 +194,11 @@ type ResourceResult struct {
 
 // SandboxCleanup is what removing a plan's sandboxes did.
 type SandboxCleanup struct {
-	WorktreeRemoved    bool   `json:"worktree_removed"`
-	BranchMerged       bool   `json:"branch_merged"`
+	WorktreeRemoved    bool   `json:"worktree_removed"` // the sandboxes' directories, copies too
+	BranchMerged       bool   `json:"branch_merged"`    // false where there is none
 	Branch             string `json:"branch"`
 	CheckpointsRemoved int    `json:"checkpoints_removed"`
+	Sandboxes          int    `json:"-"` // how many there were
 }
 
 // ApplyResult is the answer of `plan apply`.

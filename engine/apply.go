@@ -380,12 +380,14 @@ func (a *applying) count() {
 }
 
 func (a *applying) nextSteps() (out []string) {
+	applied := false
 	for _, part := range a.parts {
+		applied = applied || part.result.State == agents.ApplyApplied
 		if part.result.State == agents.ApplyApplied && part.result.CommitRef != "" {
 			out = append(out, fmt.Sprintf("git -C %s show %s", shellQuote(part.resource.Location), short(part.result.CommitRef)))
 		}
 	}
-	if len(out) > 0 {
+	if applied {
 		out = append(out, "agents plan undo "+a.s.plan.ID+"   # while nothing has moved")
 	}
 	return out
@@ -424,8 +426,11 @@ func (a *applying) result() agents.ApplyResult {
 func (s *session) afterApply(ctx context.Context, keep bool, leftOut []agents.PathReason) (agents.SandboxCleanup, error) {
 	var out agents.SandboxCleanup
 	for _, b := range s.boxes {
-		out.Branch = b.Record().Metadata["branch"]
-		out.BranchMerged = out.BranchMerged || b.Record().ApplyState == agents.ApplyApplied
+		out.Sandboxes++
+		if branch := b.Record().Metadata["branch"]; branch != "" { // a directory has none
+			out.Branch = branch
+			out.BranchMerged = out.BranchMerged || b.Record().ApplyState == agents.ApplyApplied
+		}
 	}
 	if keep || s.e.set.Cleanup == CleanManual {
 		return out, s.dropApplyJournal()

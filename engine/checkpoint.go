@@ -102,8 +102,24 @@ func (s *session) captureBox(ctx context.Context, b *box, stage *checkpoint.Stag
 		return checkpoint.Part{}, err
 	}
 	b.ref, b.stale, b.touched = got.Ref, false, nil
-	s.notices = append(s.notices, got.Notices...)
+	for _, notice := range got.Notices {
+		s.say("%s", notice)
+	}
+	s.sayLeftOut(got.LeftOut)
 	return checkpoint.Part{SandboxID: rec.ID, ResourceID: rec.ResourceID, Ref: got.Ref, SizeBytes: got.SizeBytes, LeftOut: got.LeftOut}, nil
+}
+
+// sayLeftOut names what no checkpoint of a sandbox holds: the first path, and
+// how many more there are.
+func (s *session) sayLeftOut(left []agents.PathReason) {
+	if len(left) == 0 {
+		return
+	}
+	more := ""
+	if n := len(left) - 1; n > 0 {
+		more = fmt.Sprintf(", and %d more", n)
+	}
+	s.say("%s is in no checkpoint, and a rollback leaves it alone: %s%s", agents.EscapePath(left[0].Path), left[0].Reason, more)
 }
 
 // mark says why a checkpoint is made.

@@ -67,6 +67,9 @@ func (s *session) nothingToLookAt(ctx context.Context, req DiffRequest) error {
 	err = fmt.Errorf("plan %s has no sandbox any more: %w", s.plan.ID, agents.ErrBlocked)
 	switch s.plan.State {
 	case agents.PlanApplied:
+		if !slices.ContainsFunc(records, func(r agents.SandboxRecord) bool { return r.Strategy == agents.GitWorktree }) {
+			return agents.WithHint(err, "it was applied: agents plan events %s tells what came home", s.plan.ID)
+		}
 		return agents.WithHint(err, "it was applied: git log --grep=%s shows it, agents plan events %s tells the commits", s.plan.ID, s.plan.ID)
 	case agents.PlanCancelled:
 		return agents.WithHint(err, "agents cleanup archive restore %s brings archived work back", s.plan.ID)

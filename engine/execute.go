@@ -97,7 +97,7 @@ func (s *session) execute(ctx context.Context, stdio Stdio) error {
 			return err
 		}
 	}
-	if err := s.sealAll(ctx); err != nil {
+	if _, err := s.sealAll(ctx); err != nil {
 		return errors.Join(err, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
 	}
 	if err := s.hook(ctx, agents.PhasePostExecute, "success"); err != nil {
@@ -194,13 +194,17 @@ func (s *session) hook(ctx context.Context, phase agents.CheckpointPhase, status
 }
 
 // sealAll fixes the result of every sandbox.
-func (s *session) sealAll(ctx context.Context) error {
+func (s *session) sealAll(ctx context.Context) (changed []*box, err error) {
 	for _, b := range s.boxes {
-		if _, err := s.seal(ctx, b); err != nil {
-			return err
+		sealed, err := s.seal(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		if !sealed.Unchanged {
+			changed = append(changed, b)
 		}
 	}
-	return nil
+	return changed, nil
 }
 
 func (s *session) seal(ctx context.Context, b *box) (sandbox.Sealed, error) {
@@ -208,7 +212,9 @@ func (s *session) seal(ctx context.Context, b *box) (sandbox.Sealed, error) {
 		return sandbox.Sealed{}, err
 	}
 	sealed, err := b.Seal(ctx, sandbox.SealRequest{Message: "cleveragents: plan " + s.plan.ID, When: s.e.now()})
-	s.notices = append(s.notices, sealed.Notices...)
+	for _, notice := range sealed.Notices {
+		s.say("%s", notice)
+	}
 	return sealed, err
 }
 
@@ -254,29 +260,37 @@ func (s *session) run(ctx context.Context, c call, res *agents.RunResult) error 
 		res.Diff = s.changedSoFar(ctx)
 		return errors.Join(err, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
 	}
-	if serr := s.sealAll(ctx); serr != nil {
+	changed, serr := s.sealAll(ctx)
+	if serr != nil {
 		res.Diff = s.changedSoFar(ctx)
 		return errors.Join(err, serr, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
 	}
 	diff, derr := s.diff(ctx, s.boxes, "", "", false)
-	res.Diff = diff
+	res.Diff, res.Applies = diff, len(changed) > 0
 	if derr == nil && len(diff.Files) == 0 {
-		s.sayUnseen(ctx)
+		s.sayUnseen(ctx, changed)
 	}
 	return errors.Join(err, derr, s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil))
 }
 
 // sayUnseen tells of changes that the diff of a result does not show: ignored
-// files, and git's own state.
-func (s *session) sayUnseen(ctx context.Context) {
+// files and git's own state, or directories and what a copy never takes home.
+// changed are the sandboxes that an apply would bring something home from.
+func (s *session) sayUnseen(ctx context.Context, changed []*box) {
 	rows, err := s.rows(ctx)
 	if err != nil || len(rows) == 0 {
 		return
 	}
 	for _, b := range s.boxes {
-		if recordedWork(rows, b) {
-			s.say("what changed in %s is ignored by git, or git's own state: agents plan diff %s --from %s shows it",
-				b.Resource().Name, s.plan.ID, rows[0].ID)
+		name := b.Resource().Name
+		switch shows := fmt.Sprintf("agents plan diff %s --from %s shows it", s.plan.ID, rows[0].ID); {
+		case !recordedWork(rows, b):
+		case b.Capabilities().GitState:
+			s.say("what changed in %s is ignored by git, or git's own state: %s", name, shows)
+		case slices.Contains(changed, b):
+			s.say("what changed in %s is directories alone, which a diff does not show", name)
+		default:
+			s.say("what changed in %s never comes home (sandbox.protected): %s", name, shows)
 		}
 	}
 }

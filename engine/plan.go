@@ -188,7 +188,7 @@ func (e *Engine) strategyFor(r agents.Resource) (sandbox.Strategy, error) {
 	}
 	s, err := e.strategies.Lookup(name)
 	if err != nil {
-		return nil, fmt.Errorf("resource %s (%s): %w", r.Name, r.Type, err)
+		return nil, e.orCopy(r, fmt.Errorf("resource %s (%s): %w", r.Name, r.Type, err))
 	}
 	if notice != "" {
 		e.notify(notice)
@@ -197,6 +197,20 @@ func (e *Engine) strategyFor(r agents.Resource) (sandbox.Strategy, error) {
 		return nil, agents.WithHint(fmt.Errorf("resource %s: strategy %s: %w", r.Name, name, err), "agents doctor shows what this machine can do")
 	}
 	return s, nil
+}
+
+// orCopy gives the refusal of a strategy that is not in this build a way on: a
+// plain copy, where the type can have one.
+func (e *Engine) orCopy(r agents.Resource, err error) error {
+	info, infoErr := agents.TypeInfoOf(r.Type)
+	if infoErr != nil || !slices.Contains(info.Allowed, agents.CopyOnWrite) {
+		return err
+	}
+	if _, missing := e.strategies.Lookup(agents.CopyOnWrite); missing != nil {
+		return err
+	}
+	return agents.WithHint(err, "work on a plain copy of it: agents resource add %s NAME --path %s --strategy %s, and then -r NAME",
+		r.Type, shellQuote(r.Location), agents.CopyOnWrite)
 }
 
 // checkIsolation is the rule of ADR-015 for resources without isolation:

@@ -310,6 +310,9 @@ func (s *session) revive(ctx context.Context, b *box) (*box, error) {
 // say tells the user something at once and keeps it for the result.
 func (s *session) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
+	if slices.Contains(s.notices, text) {
+		return
+	}
 	s.notices = append(s.notices, text)
 	s.e.notify(text)
 }

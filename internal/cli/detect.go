@@ -28,25 +28,7 @@ func (s *session) detect(ctx context.Context, arg string) (agents.Resource, erro
 	if err != nil {
 		return agents.Resource{}, fmt.Errorf("resource %s: %w", arg, err)
 	}
-	r, err := s.known(ctx, agents.Resource{Name: name, Type: kind, Location: location})
-	if err != nil || strings.HasPrefix(rest, string(kind)+":") {
-		return r, err // a type that the user names may be served by another resource's sandbox
-	}
-	return r, s.refusePlain(r)
-}
-
-// refusePlain refuses a directory that is no repository where this build has
-// no strategy for it, with what that means for a user.
-func (s *session) refusePlain(r agents.Resource) error {
-	if r.Type != agents.TypeDirectory {
-		return nil
-	}
-	_, err := s.strategies.Lookup(s.strategy(r))
-	if !errors.Is(err, agents.ErrUnsupported) {
-		return nil
-	}
-	return agents.WithHint(fmt.Errorf("%s is not a git repository, and this build can isolate nothing else: %w", r.Location, agents.ErrUnsupported),
-		"go into a repository or name one with -r; or make one here: git init && git add -A && git commit -m start")
+	return s.known(ctx, agents.Resource{Name: name, Type: kind, Location: location})
 }
 
 // detectAll reads all values of -r; without any, the working directory.
@@ -190,8 +172,11 @@ func refuseBelowRoot(dir, with string) error {
 	}
 	for up := filepath.Dir(real); ; up = filepath.Dir(up) {
 		if isGitRoot(up) {
-			return agents.WithHint(fmt.Errorf("%s is inside the repository %s, not its root: %w", dir, up, agents.ErrInvalid),
-				"name the root with %s %s", with, quoted(up))
+			hint := "name the root with " + with + " " + quoted(up)
+			if with == "-r" {
+				hint += ", or take a plain copy of this directory alone with -r " + string(agents.TypeDirectory) + ":" + quoted(dir)
+			}
+			return agents.WithHint(fmt.Errorf("%s is inside the repository %s, not its root: %w", dir, up, agents.ErrInvalid), "%s", hint)
 		}
 		if up == filepath.Dir(up) {
 			return nil

@@ -43,10 +43,10 @@ func runDoctor(ctx context.Context, a *app) (view.Document, error) {
 	if noGit == nil {
 		h.GitVersion = fmt.Sprintf("%d.%d", major, minor)
 	}
-	h.Strategies = strategyRows(registry, noGit)
 	h.Namespaces, h.LandlockABI = probeKernel(ctx)
 	s, err := a.open(ctx, reading)
 	probeDataDir(&h, conf.DataDir)
+	h.Strategies = strategyRows(registry, noGit, h.Reflink)
 	if err != nil {
 		return view.Doctor(h), err
 	}
@@ -56,14 +56,15 @@ func runDoctor(ctx context.Context, a *app) (view.Document, error) {
 	return view.Doctor(h), nil
 }
 
-// strategyRows asks every strategy. noGit is why git cannot be used, or nil.
-func strategyRows(registry *sandbox.Registry, noGit error) []view.StrategyRow {
+// strategyRows asks every strategy. noGit is why git cannot be used, or nil;
+// reflink says that files in the data directory can share their blocks.
+func strategyRows(registry *sandbox.Registry, noGit error, reflink bool) []view.StrategyRow {
 	var rows []view.StrategyRow
 	for _, name := range agents.Strategies() {
 		row := view.StrategyRow{Strategy: name}
 		s, err := registry.Lookup(name)
 		if err == nil {
-			row.Mechanism = mechanism(name)
+			row.Mechanism = mechanism(name, reflink)
 			err = s.Capabilities().Available
 		}
 		if err == nil && name == agents.GitWorktree {
@@ -79,8 +80,13 @@ func strategyRows(registry *sandbox.Registry, noGit error) []view.StrategyRow {
 }
 
 // mechanism says how a strategy isolates.
-func mechanism(name agents.StrategyName) string {
+func mechanism(name agents.StrategyName, reflink bool) string {
 	switch name {
+	case agents.CopyOnWrite:
+		if reflink {
+			return "reflink: copies that share their blocks with the original"
+		}
+		return "copy"
 	case agents.GitWorktree:
 		return "git worktree with a private git directory"
 	case agents.NoIsolation:

@@ -115,7 +115,7 @@ func Apply(r agents.ApplyResult, done string) Document {
 		return d
 	}
 	if !r.AppliedAt.IsZero() && succeeded(r) {
-		d.Blocks = append(d.Blocks, cleanupPanel(r))
+		d.Blocks = append(d.Blocks, cleanupPanel(r)...)
 	}
 	if len(r.NextSteps) > 0 {
 		d.Blocks = append(d.Blocks, linesPanel("Next Steps", r.NextSteps))
@@ -175,18 +175,26 @@ func applySummary(r agents.ApplyResult) Panel {
 	}}
 }
 
-func cleanupPanel(r agents.ApplyResult) Panel {
-	p := Panel{Title: "Sandbox Cleanup"}
-	worktree := "kept"
-	if r.Cleanup.WorktreeRemoved {
-		worktree = "removed"
+// cleanupPanel says what became of the sandboxes, if there were any. Only a
+// repository's has a worktree and a branch.
+func cleanupPanel(r agents.ApplyResult) []Block {
+	if r.Cleanup.Sandboxes == 0 {
+		return nil
 	}
-	p.Rows = append(p.Rows, [2]string{"Worktree", worktree})
+	p := Panel{Title: "Sandbox Cleanup"}
+	what, state := "Sandbox", "kept"
+	if r.Cleanup.Branch != "" {
+		what = "Worktree"
+	}
+	if r.Cleanup.WorktreeRemoved {
+		state = "removed"
+	}
+	p.Rows = append(p.Rows, [2]string{what, state})
 	if r.Cleanup.BranchMerged {
 		p.Rows = append(p.Rows, [2]string{"Branch", strings.TrimSpace("merged " + mergedInto(r))})
 	}
 	p.Rows = append(p.Rows, [2]string{"Checkpoints", plural(r.Cleanup.CheckpointsRemoved, "payload") + " removed"})
-	return p
+	return []Block{p}
 }
 
 // mergedInto names the branches that took the result.

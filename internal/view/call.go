@@ -107,7 +107,8 @@ func Run(r agents.RunResult, strategy Strategist) Document {
 	}
 }
 
-// RunSummary is what people see at the end of a run.
+// RunSummary is what people see at the end of a run, on standard error: the
+// messages have stood there since they came up.
 func RunSummary(r agents.RunResult) []Block {
 	const most = 30
 	panel := Panel{Title: "Run Summary", Rows: [][2]string{{"Plan ID", r.Plan.ID}}}
@@ -129,6 +130,5 @@ func RunSummary(r agents.RunResult) []Block {
 	if more := len(r.Diff.Files) - len(files); more > 0 {
 		blocks = append(blocks, Note(fmt.Sprintf(" … and %s more", plural(more, "file"))))
 	}
-	blocks = append(blocks, Note(SummaryLine(r.Diff.Summary)))
-	return append(blocks, messageLines(r.Messages)...)
+	return append(blocks, Note(SummaryLine(r.Diff.Summary)))
 }

@@ -116,7 +116,7 @@ func applied() agents.ApplyResult {
 		Resources: []agents.ResourceResult{{
 			Resource: "app", State: agents.ApplyApplied, CommitRef: "def456", Added: []string{"n"}, Changed: []string{"a.txt", "b.txt"}, Into: "main",
 		}},
-		Cleanup:   agents.SandboxCleanup{WorktreeRemoved: true, BranchMerged: true, Branch: "cleveragents/plan-1", CheckpointsRemoved: 4},
+		Cleanup:   agents.SandboxCleanup{Sandboxes: 1, WorktreeRemoved: true, BranchMerged: true, Branch: "cleveragents/plan-1", CheckpointsRemoved: 4},
 		NextSteps: []string{"git -C /src/app show def456"},
 	}
 }

@@ -99,9 +99,12 @@ func (a *applying) run(ctx context.Context) error {
 // conflict is the error of a preview that found some.
 func (a *applying) conflict() error {
 	a.res.State = agents.ApplyConflict
-	return agents.WithHint(
-		fmt.Errorf("%s: %s: %w", agents.EscapePath(a.res.Conflicts[0].Path), a.res.Conflicts[0].Reason, agents.ErrConflict),
-		"agents plan update %s brings the real side's changes into the sandbox; agents plan apply --merge merges texts by lines", a.ws.PlanID)
+	err := fmt.Errorf("%s: %s: %w", agents.EscapePath(a.res.Conflicts[0].Path), a.res.Conflicts[0].Reason, agents.ErrConflict)
+	elsewhere := fmt.Sprintf("agents plan export %s --patch FILE takes the plan's changes elsewhere", a.ws.PlanID)
+	if a.req.Merge {
+		return agents.WithHint(err, "put those paths back on the real side and apply again, or %s", elsewhere)
+	}
+	return agents.WithHint(err, "agents plan apply %s --merge merges texts by lines; %s", a.ws.PlanID, elsewhere)
 }
 
 func (a *applying) refuse(path, reason string) {

@@ -73,8 +73,10 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, *
 	}
 	dir := placeFor(rec.Dir, req.Dir)
 	rec.Path = filepath.Join(dir, rec.Entry)
-	if err := outside(dir, rec.Dir); err != nil {
-		return nil, nil, err
+	if rec.File == "" { // around a single file, our directory may well lie
+		if err := outside(dir, rec.Dir); err != nil {
+			return nil, nil, err
+		}
 	}
 	if rec.Near, err = beside(dir, req.PrivateDir, rec.Entry); err != nil {
 		return nil, nil, err

@@ -47,7 +47,7 @@ func (b *box) diff(ctx context.Context, req sandbox.DiffRequest) ([]agents.FileC
 	}
 	var skip []string
 	if result {
-		if skip, err = b.protectedChanges(ctx, r.store, req.From, req.To); err != nil {
+		if skip, err = b.notHome(ctx, r.store, req.From, req.To); err != nil {
 			return nil, err
 		}
 	}
@@ -76,9 +76,9 @@ func (b *box) compare(ctx context.Context, store *snapshot.Store, objects string
 	return statediff.Git(ctx, repo, statediff.Request{From: req.From + ":" + files, To: req.To + ":" + files, Counts: req.Counts, Patch: req.Patch, Skip: skip})
 }
 
-// protectedChanges lists the protected paths in which two states differ, each
-// once and by its top.
-func (b *box) protectedChanges(ctx context.Context, store *snapshot.Store, from, to string) ([]string, error) {
+// notHome lists the paths in which two states differ and which never come home:
+// protected ones, each once and by its top, and what is beside a single file.
+func (b *box) notHome(ctx context.Context, store *snapshot.Store, from, to string) ([]string, error) {
 	changes, err := store.Compare(ctx, from, to)
 	if err != nil {
 		return nil, err
@@ -87,6 +87,8 @@ func (b *box) protectedChanges(ctx context.Context, store *snapshot.Store, from,
 	for _, c := range changes {
 		if top, ok := b.protects(c.Path); ok {
 			out = append(out, top)
+		} else if b.rec.File != "" && c.Path != b.rec.File && c.Path != "" {
+			out = append(out, c.Path)
 		}
 	}
 	slices.Sort(out)
@@ -117,7 +119,7 @@ func (s *Strategy) ExportPatch(ctx context.Context, ws sandbox.Workspace, ref st
 	if err != nil {
 		return err
 	}
-	skip, err := b.protectedChanges(ctx, r.store, b.rec.BaseState, ref)
+	skip, err := b.notHome(ctx, r.store, b.rec.BaseState, ref)
 	if err != nil {
 		return err
 	}
