@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -223,6 +224,9 @@ func (s *session) copyInstead(r agents.Resource, cause error) sandbox.Strategy {
 	}
 	if name, _ := r.EffectiveStrategy(s.e.set.Strategy); name != agents.GitWorktree {
 		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(r.Location, ".git")); err != nil {
+		return nil // a bare repository has no files but git's own
 	}
 	other, err := s.e.strategies.Lookup(agents.CopyOnWrite)
 	if err != nil || other.Capabilities().Available != nil {

@@ -69,7 +69,7 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, *
 		return nil, nil, err
 	}
 	if single(req.Resource) {
-		rec.File = filepath.Base(req.Resource.Location)
+		rec.File = filepath.Base(homeFile(req.Resource))
 	}
 	dir := placeFor(rec.Dir, req.Dir)
 	rec.Path = filepath.Join(dir, rec.Entry)
@@ -90,10 +90,19 @@ func single(r agents.Resource) bool {
 	return r.Type == agents.TypeFile || r.Type == agents.TypeSQLite
 }
 
+// homeFile is where a single file lies: a link to one stands for it. One that
+// is not there just now is where its name says.
+func homeFile(r agents.Resource) string {
+	if real, err := filepath.EvalSymlinks(r.Location); err == nil {
+		return real
+	}
+	return r.Location
+}
+
 // homeOf is the directory that a resource is, or is in.
 func homeOf(r agents.Resource) string {
 	if single(r) {
-		return filepath.Dir(r.Location)
+		return filepath.Dir(homeFile(r))
 	}
 	return r.Location
 }
@@ -164,6 +173,9 @@ func (b *box) build(ctx context.Context, req sandbox.CreateRequest, survey *fsx.
 		return err
 	}
 	b.tell(req.Notify, report)
+	if err := b.ownGit(survey, top, req.Notify); err != nil {
+		return err
+	}
 	if b.rec.File != "" {
 		// The directory around a single file is ours and nobody's copy.
 		if err := fsx.Chmod(b.rec.Path, 0o700); err != nil {

@@ -61,7 +61,7 @@ func undoError(ws sandbox.Workspace, err error) error {
 	}
 	wrapped := &agents.Error{Kind: agents.SandboxRollbackError, Err: fmt.Errorf("undo the apply to %s: %w", ws.Resource.Location, err)}
 	if errors.Is(err, agents.ErrConflict) {
-		wrapped.Hint = "what was changed since the apply stays; put that path back to what the apply left and try again"
+		wrapped.Hint = "what was changed since stays, and so does the apply; take back what you need by hand, or in a new plan on " + ws.Resource.Location
 	}
 	return wrapped
 }
