@@ -102,9 +102,7 @@ func (s *session) captureBox(ctx context.Context, b *box, stage *checkpoint.Stag
 		return checkpoint.Part{}, err
 	}
 	b.ref, b.stale, b.touched = got.Ref, false, nil
-	for _, notice := range got.Notices {
-		s.say("%s", notice)
-	}
+	s.notices = append(s.notices, got.Notices...)
 	s.sayLeftOut(got.LeftOut)
 	return checkpoint.Part{SandboxID: rec.ID, ResourceID: rec.ResourceID, Ref: got.Ref, SizeBytes: got.SizeBytes, LeftOut: got.LeftOut}, nil
 }

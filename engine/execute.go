@@ -212,9 +212,7 @@ func (s *session) seal(ctx context.Context, b *box) (sandbox.Sealed, error) {
 		return sandbox.Sealed{}, err
 	}
 	sealed, err := b.Seal(ctx, sandbox.SealRequest{Message: "cleveragents: plan " + s.plan.ID, When: s.e.now()})
-	for _, notice := range sealed.Notices {
-		s.say("%s", notice)
-	}
+	s.notices = append(s.notices, sealed.Notices...)
 	return sealed, err
 }
 

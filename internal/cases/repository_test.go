@@ -15,20 +15,16 @@ import (
 	"github.com/cleveragents/agents/internal/oracle"
 )
 
-// TestB033B022B036RefusedAndUntouched is about repositories in which nothing can be isolated: they
-// are refused aloud, and nothing is done in the real one.
-func TestB033B022B036RefusedAndUntouched(t *testing.T) {
+// TestB033RefusedAndUntouched is about repositories that are refused aloud,
+// and in which nothing is done. Those of which a copy can be made get one, see
+// TestB022B033B036WhereGitCannotServe.
+func TestB033RefusedAndUntouched(t *testing.T) {
 	for _, c := range []struct {
 		name, make string
 		words      []string
 	}{
-		{"no commits", "git init -q -b main; echo 1 >f", []string{"commit"}},
-		{"orphan branch", "git init -q -b main; echo 1 >f; git add f; git commit -qm f; git checkout -q --orphan new", []string{"commit"}},
 		{"a directory below a repository", "git init -q -b main ..; echo 1 >f", nil},
-		{"no repository", "echo 1 >f", nil},
 		{"bare", "git init -q --bare .; : >f", nil},
-		{"required filter missing", "git init -q -b main; echo '*.bin filter=big' >.gitattributes; echo x >x.bin; echo 1 >f; git add -A; git commit -qm f; git config filter.big.required true; git config filter.big.smudge 'no-such-prog smudge %f'; git config filter.big.clean 'no-such-prog clean %f'", []string{"filter", "big"}},
-		{"filter that may be installed", "git init -q -b main; echo '*.bin filter=lfs' >.gitattributes; echo x >x.bin; echo 1 >f; git add -A; git commit -qm f; git config filter.lfs.required true; git config filter.lfs.smudge 'no-such-prog smudge %f'; git config filter.lfs.clean 'no-such-prog clean %f'", nil},
 		{"broken HEAD", "git init -q -b main; echo 1 >f; git add f; git commit -qm f; echo rubbish >.git/HEAD", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -43,9 +39,7 @@ func TestB033B022B036RefusedAndUntouched(t *testing.T) {
 				ex = l.run("plan", "exec", made.text("plan.plan_id"), "--", "sh", "-ec", "echo 2 >f")
 			}
 			if ex.code == 0 {
-				if c.name != "filter that may be installed" {
-					t.Errorf("success: %v", ex)
-				}
+				t.Errorf("success: %v", ex)
 			} else if ex.text("error.message") == "" {
 				t.Errorf("a refusal without a word: %v", ex)
 			} else {

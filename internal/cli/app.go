@@ -10,7 +10,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -51,6 +53,9 @@ type app struct {
 	dataDir string
 	quiet   bool
 	noColor bool
+
+	informing sync.Mutex
+	informed  []string // what the engine has said
 }
 
 func (a *app) main(ctx context.Context, args []string) int {
@@ -100,6 +105,11 @@ func (a *app) emit(ctx context.Context, doc view.Document, err error) {
 		}
 		doc.ExitCode = exitCode(ctx, err)
 	}
+	for _, sentence := range a.informed {
+		if !slices.Contains(doc.Messages, sentence) {
+			doc.Messages = append(doc.Messages, sentence)
+		}
+	}
 	doc.Command, doc.Started, doc.Elapsed = a.command, a.started, time.Since(a.started)
 	a.code = doc.ExitCode
 	if werr := a.print(doc); werr != nil {
@@ -144,6 +154,19 @@ func (a *app) notify(sentence string) {
 	if !a.quiet {
 		fmt.Fprintln(a.err, view.Clean(sentence))
 	}
+}
+
+// inform is notify for what the engine says of the work: the result has it too.
+func (a *app) inform(sentence string) {
+	a.notify(sentence)
+	a.informing.Lock()
+	defer a.informing.Unlock()
+	a.informed = append(a.informed, sentence)
+}
+
+// unsaid are the messages that nobody has seen on standard error.
+func (a *app) unsaid(messages []string) []string {
+	return slices.DeleteFunc(slices.Clone(messages), func(m string) bool { return slices.Contains(a.informed, m) })
 }
 
 // view is the format of the result.

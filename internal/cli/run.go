@@ -73,7 +73,7 @@ func (o *runOptions) run(ctx context.Context, a *app) (view.Document, error) {
 	if res.Plan.ID == "" {
 		return view.Document{}, err
 	}
-	a.tell(view.RunSummary(res))
+	a.tell(view.RunSummary(res, a.unsaid(res.Messages)))
 	doc := view.Run(res, s.strategy)
 	doc.Blocks = nil
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, agents.ErrToolFailed)) {

@@ -87,7 +87,7 @@ func (a *app) wire(ctx context.Context) (*session, error) {
 	}
 	s.engine, err = engine.New(engine.Config{
 		Store: s.store, Checkpoints: payloads, Strategies: s.strategies, Tools: s.tools,
-		Settings: s.settings, Notify: a.notify,
+		Settings: s.settings, Notify: a.inform,
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.store.Close())

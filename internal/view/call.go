@@ -103,13 +103,13 @@ func Run(r agents.RunResult, strategy Strategist) Document {
 			{"files", fileRows(r.Diff.Files)},
 		},
 		Messages: r.Messages,
-		Blocks:   RunSummary(r),
+		Blocks:   RunSummary(r, r.Messages),
 	}
 }
 
-// RunSummary is what people see at the end of a run, on standard error: the
-// messages have stood there since they came up.
-func RunSummary(r agents.RunResult) []Block {
+// RunSummary is what people see at the end of a run, on standard error.
+// messages are those that do not stand there yet.
+func RunSummary(r agents.RunResult, messages []string) []Block {
 	const most = 30
 	panel := Panel{Title: "Run Summary", Rows: [][2]string{{"Plan ID", r.Plan.ID}}}
 	if r.Plan.Name != "" {
@@ -130,5 +130,6 @@ func RunSummary(r agents.RunResult) []Block {
 	if more := len(r.Diff.Files) - len(files); more > 0 {
 		blocks = append(blocks, Note(fmt.Sprintf(" … and %s more", plural(more, "file"))))
 	}
-	return append(blocks, Note(SummaryLine(r.Diff.Summary)))
+	blocks = append(blocks, Note(SummaryLine(r.Diff.Summary)))
+	return append(blocks, messageLines(messages)...)
 }
