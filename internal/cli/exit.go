@@ -134,7 +134,7 @@ func isStatement(part string) bool {
 	return slices.ContainsFunc(strings.Fields(part), func(word string) bool {
 		switch word {
 		case "is", "are", "was", "were", "has", "have", "had", "holds", "needs", "want", "wants", "cannot", "can", "may", "must",
-			"no", "not", "none", "already", "unknown", "missing", "unexpected", "exited", "differs", "changed", "stays", "both":
+			"no", "not", "none", "already", "unknown", "missing", "unexpected", "exited", "differs", "changed", "stays", "both", "lies":
 			return true
 		}
 		return false
