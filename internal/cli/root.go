@@ -15,7 +15,7 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "agents COMMAND",
 		Short: "Let agents change things in isolation, look, take steps back, and apply",
-		Long: `agents lets any command, tool or AI agent change repositories in isolated
+		Long: `agents lets any command, tool or AI agent change repositories and directories in isolated
 sandboxes. A checkpoint is kept around every tool call, any of them can be
 taken back, and the reviewed result comes home in one careful step. The real
 resource stays byte for byte what it was until apply.

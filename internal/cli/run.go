@@ -26,8 +26,8 @@ func newRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] CMD [ARG...]",
 		Short: "Run a command in a sandbox and show what it changed",
-		Long: `Run a command in a sandbox of the repository in the working directory, or of
-the resources named with --resource. Its output is shown as it comes; at the
+		Long: `Run a command in a sandbox of the repository or directory that is the working
+directory, or of the resources named with --resource. Its output is shown as it comes; at the
 end stands what it changed. On a terminal the next step is asked for; elsewhere
 the changes are kept and the next commands are printed.
 
