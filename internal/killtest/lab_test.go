@@ -132,6 +132,18 @@ func (l *lab) repo(name string) {
 	}
 }
 
+// directory makes a directory that is no repository.
+func (l *lab) directory() {
+	l.t.Helper()
+	dir := l.at("plain")
+	for name, text := range map[string]string{"a.txt": "a1\n", "b.txt": "b1\n", "c.txt": "c1\n", "dir/deep/gone.txt": "to be deleted\n", "node_modules/m": "m\n"} {
+		must(l.t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		must(l.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	must(l.t, os.Symlink("a.txt", filepath.Join(dir, "link")))
+	must(l.t, os.Link(filepath.Join(dir, "b.txt"), filepath.Join(dir, "hard.txt")))
+}
+
 // userCommits lets the user commit something while the plan runs, past hooks.
 func (l *lab) userCommits(repo, file, content string) {
 	r := oracle.At(l.t, l.at(repo))
@@ -370,7 +382,7 @@ func (l *lab) refs(dir string) (out string) {
 
 // trees are the user's working trees.
 func (l *lab) trees() (out []string) {
-	for _, name := range []string{"repo", "repo-linked", "second", "second-linked"} {
+	for _, name := range []string{"repo", "repo-linked", "second", "second-linked", "plain"} {
 		if _, err := os.Lstat(l.at(name)); err == nil {
 			out = append(out, name)
 		}
@@ -411,6 +423,8 @@ func (l *lab) leftovers(archive bool) (out []string) {
 			out = append(out, l.glob(name, pattern)...)
 		}
 	}
+	out = append(out, l.glob("plain", ".*")...)
+	out = append(out, l.glob("", ".cleveragents*")...)
 	for _, pattern := range []string{"data/sandboxes/*", "data/private/*", "data/journal/*/*", "data/checkpoints/trash/*", "data/checkpoints/0*", "data/archive/*.new", "data/archive/*.old", "tmp/*", "home/*"} {
 		out = append(out, l.glob("", pattern)...)
 	}

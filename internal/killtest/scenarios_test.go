@@ -64,6 +64,30 @@ func scenarios() []scenario {
 		{name: "cleanup", setup: func(l *lab) { changed(l); l.agents("plan", "cancel", "--yes", l.plan) }, args: []string{"cleanup"}},
 		{name: "archive restore", setup: func(l *lab) { changed(l); l.agents("plan", "cancel", "--yes", "--discard", l.plan) },
 			args: []string{"cleanup", "archive", "restore", "PLAN"}},
+		{name: "directory create", setup: func(l *lab) { l.directory(); l.create("plain") },
+			args: []string{"tool", "run", "PLAN", "file-write", "--input", `{"path":"new/added.txt","content":"added\n"}`}},
+		{name: "directory exec", setup: func(l *lab) { l.directory(); l.create("plain"); l.write("b.txt", "b2\n") },
+			args: []string{"plan", "exec", "PLAN", "--", "sh", "-ec", moves}},
+		{name: "directory rollback", setup: changedDirectory, args: []string{"plan", "rollback", "--yes", "PLAN", "FIRST"}},
+		{name: "directory apply", real: true,
+			setup: func(l *lab) {
+				changedDirectory(l)
+				must(l.t, os.WriteFile(l.at("plain", "dir", "theirs.txt"), []byte("the user's\n"), 0o644))
+			},
+			args: []string{"plan", "apply", "--yes", "PLAN"}},
+		{name: "apply to both", real: true,
+			setup: func(l *lab) {
+				l.directory()
+				l.create("repo", "plain")
+				l.agents("plan", "exec", l.plan, "--resource", "repo", "--", "sh", "-ec", commits)
+				l.note()
+				l.agents("plan", "exec", l.plan, "--resource", "plain", "--", "sh", "-ec", moves)
+				l.note()
+			},
+			args: []string{"plan", "apply", "--yes", "PLAN"}},
+		{name: "directory discard", setup: changedDirectory, args: []string{"plan", "cancel", "--yes", "--discard", "PLAN"}},
+		{name: "directory archive restore", setup: func(l *lab) { changedDirectory(l); l.agents("plan", "cancel", "--yes", "--discard", l.plan) },
+			args: []string{"cleanup", "archive", "restore", "PLAN"}},
 		{name: "export", real: true, setup: changed, args: []string{"plan", "export", "PLAN", "--branch", "review/it"}},
 	}
 }
@@ -75,6 +99,19 @@ rm -f loose.txt; mkdir -p made; echo made >made/file; rm -f dir/deep/gone.txt; c
 git add -A
 git diff --cached --quiet || git -c core.hooksPath=/dev/null commit -q -m 'by the plan'
 echo later >>made/file; printf 'x' >made/file; echo 'not committed' >loose.txt`
+
+// moves changes a directory in every way, and nothing more when it is run again.
+const moves = `rm -f dir/deep/gone.txt; mkdir -p made; printf x >made/file; chmod 755 a.txt; ln -sfn b.txt link
+[ ! -e c.txt ] || mv c.txt moved.txt; [ ! -d dir/deep ] || rmdir dir/deep; printf 'a2\n' >a.txt`
+
+// changedDirectory has a copy with changes of every kind, and checkpoints.
+func changedDirectory(l *lab) {
+	l.directory()
+	l.create("plain")
+	l.write("new/added.txt", "added\n")
+	l.agents("plan", "exec", l.plan, "--", "sh", "-ec", moves)
+	l.note()
+}
 
 // changed has a sandbox with changes of every kind, and checkpoints.
 func changed(l *lab) {
