@@ -112,6 +112,11 @@ func TestB066FIFOsSocketsAndDevicesInADirectory(t *testing.T) {
 	must(t, os.Remove(filepath.Join(d, "f")))
 	real.same("an apply, but for the new file")
 
+	// One that is named itself is refused, at once.
+	for _, name := range []string{"p", "s", "deep/q"} {
+		l.exits(2, "plan", "create", "-r", filepath.Join(d, name)).says(t, "neither a file nor a directory")
+	}
+
 	// A file of the plan's at the place of a FIFO, and a directory that holds
 	// one: the user's stays.
 	for _, script := range []string{"echo x >p", "mkdir p; echo x >p/x", "rm -r deep", "rm -r deep; echo x >deep"} {

@@ -134,6 +134,8 @@ func byContent(path string) (agents.ResourceType, string, error) {
 	switch {
 	case err != nil:
 		return "", "", err
+	case !fi.IsDir() && !fi.Mode().IsRegular(): // opening a FIFO would wait for a writer
+		return "", "", agents.WithHint(fmt.Errorf("%s is neither a file nor a directory: %w", abs, agents.ErrInvalid), "name a file or a directory with -r")
 	case !fi.IsDir() && isSQLite(abs):
 		return agents.TypeSQLite, abs, nil
 	case !fi.IsDir():

@@ -80,6 +80,11 @@ func (a *applying) run(ctx context.Context) error {
 		a.res.State = agents.ApplyUnchanged
 		return nil
 	}
+	if fi, err := os.Stat(a.rec.Dir); err != nil || !fi.IsDir() {
+		a.res.State = agents.ApplyConflict
+		return agents.WithHint(fmt.Errorf("the directory %s is gone: %w", a.rec.Dir, agents.ErrConflict),
+			"put it back and apply again, or agents plan export %s --patch FILE takes the plan's changes elsewhere", a.ws.PlanID)
+	}
 	if err := a.compare(ctx, changes); err != nil {
 		return err
 	}

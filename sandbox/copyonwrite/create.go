@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -23,7 +24,7 @@ const entryPrefix = "ca-sandbox-"
 // system can), permission bits, times, owners where the process may, links,
 // hard links, holes, extended attributes and ACLs. FIFOs, sockets, devices and
 // other mounted file systems are left out and said. A location that is not
-// what its type says is agents.ErrInvalid, a path that may not be read
+// what its type says is agents.ErrInvalid, one that is gone agents.ErrNotFound, a path that may not be read
 // fs.ErrPermission, a disk without room for the copy agents.ErrNoSpace, all
 // before the first byte is copied. A file that keeps changing is copied as it
 // comes, and said.
@@ -110,6 +111,9 @@ func homeOf(r agents.Resource) string {
 // look surveys a resource.
 func look(ctx context.Context, r agents.Resource) (*fsx.Survey, error) {
 	real, err := filepath.EvalSymlinks(r.Location)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, agents.WithHint(fmt.Errorf("resource %s: %s is gone: %w", r.Name, r.Location, agents.ErrNotFound), "put it back, or name another one with -r")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("resource %s: %w: %w", r.Name, err, agents.ErrInvalid)
 	}
