@@ -20,8 +20,15 @@ func (e *Engine) AddResource(ctx context.Context, r agents.Resource) (agents.Res
 	if err != nil {
 		return agents.Resource{}, err
 	}
-	err = e.store.Write(ctx, func(tx *metastore.Tx) error { return tx.Resources().Insert(&r) })
-	return r, err
+	if err := e.store.Write(ctx, func(tx *metastore.Tx) error { return tx.Resources().Insert(&r) }); err != nil {
+		return r, err
+	}
+	// It may still share the sandbox of a resource around it, so it is no error yet (U017).
+	name, _ := r.EffectiveStrategy(e.set.Strategy)
+	if _, err := e.strategies.Lookup(name); err != nil {
+		e.notify(fmt.Sprintf("resource %s cannot have a sandbox of its own: strategy %s is not in this build; %s", r.Name, name, agents.HintOf(e.orCopy(r, err))))
+	}
+	return r, nil
 }
 
 // checkResource completes r with an id and an absolute location.

@@ -24,10 +24,10 @@ const entryPrefix = "ca-sandbox-"
 // system can), permission bits, times, owners where the process may, links,
 // hard links, holes, extended attributes and ACLs. FIFOs, sockets, devices and
 // other mounted file systems are left out and said. A location that is not
-// what its type says is agents.ErrInvalid, one that is gone agents.ErrNotFound, a path that may not be read
-// fs.ErrPermission, a disk without room for the copy agents.ErrNoSpace, all
-// before the first byte is copied. A file that keeps changing is copied as it
-// comes, and said.
+// what its type says is agents.ErrInvalid, one that is gone
+// agents.ErrNotFound, a path that may not be read fs.ErrPermission, a disk
+// without room for the copy agents.ErrNoSpace, all before the first byte is
+// copied. A file that keeps changing is copied as it comes, and said.
 func (s *Strategy) Create(ctx context.Context, req sandbox.CreateRequest) (sandbox.Workspace, error) {
 	b, survey, err := s.plan(ctx, req)
 	if err != nil {
