@@ -292,7 +292,7 @@ func TestB013B005NestedRepositoriesInADirectory(t *testing.T) {
 	l := newLab(t)
 	env := "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x@y GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x@y; "
 	d := l.mkdir("d", env+`for n in be fe; do git init -q $n; echo 1 >$n/x; git -C $n add x; git -C $n commit -qm $n; done; git init -q young; echo t >top.txt
-git -C be worktree add -q ../linked -b side`)
+git -C be worktree add -q ../linked -b side; git init -q far; echo 1 >far/x; git -C far add x; git -C far commit -qm far; git -C far config core.worktree "$PWD/far"`)
 	other := l.mkrepo("other")
 	other.Git("worktree", "add", "-q", "-b", "side", filepath.Join(d, "foreign"))
 	real := l.watch(d, other.Dir)
@@ -300,6 +300,7 @@ git -C be worktree add -q ../linked -b side`)
 	p.sh("true").says(t, "foreign/.git leads to the git directory")
 	at1 := p.state()
 	s1 := p.sh(env + `echo 2 >be/x; echo 2 >fe/y; echo t2 >top.txt; git -C be add x; git -C be commit -qm two; git -C fe checkout -q -b more; echo n >young/n; git -C young add n
+(cd far; echo 2 >x; git checkout -q -- x; test "$(cat x)" = 1; echo 3 >x; git commit -qam planned)
 cd linked; echo s >s; git add s; git commit -qm planned; cd ../be; git worktree remove --force linked; cd ../foreign; echo f >f; ! git add f 2>/dev/null`)
 	real.same("git commands in the copy")
 	p.rollback(s1.before, at1)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	agents "github.com/cleveragents/agents"
@@ -17,7 +18,7 @@ import (
 // by an absolute path as a rule: one inside the resource is named anew, as its
 // copy; any other .git is left out of the copy, and said. A repository's notes
 // of where its worktrees are lead to their copies too, or "git worktree
-// remove" would remove the original.
+// remove" would remove the original, and so does core.worktree.
 func (b *box) ownGit(survey *fsx.Survey, top os.FileInfo, notify func(string)) error {
 	if b.rec.File != "" {
 		return nil
@@ -29,6 +30,8 @@ func (b *box) ownGit(survey *fsx.Survey, top os.FileInfo, notify func(string)) e
 			err = b.ownGitFile(survey.Dir, top, e, notify)
 		case name == "gitdir" && e.Kind == fsx.KindFile && path.Base(path.Dir(path.Dir(e.Path))) == "worktrees":
 			err = b.ownWorktree(survey.Dir, top, e.Path)
+		case name == "config" && e.Kind == fsx.KindFile && strings.Contains("/"+e.Path, "/.git/"):
+			err = b.ownConfig(survey.Dir, top, e.Path)
 		}
 		if err != nil {
 			return fmt.Errorf("%q: %w", e.Path, err)
@@ -85,6 +88,28 @@ func (b *box) ownWorktree(dir string, top os.FileInfo, name string) error {
 		return nil
 	}
 	return fsx.Publish(at, []byte(filepath.Join(b.rec.Path, below)+"\n"), 0o644)
+}
+
+// worktreeSetting is core.worktree where it is an absolute path.
+var worktreeSetting = regexp.MustCompile(`(?m)^([ \t]*worktree[ \t]*=[ \t]*)(/\S*)[ \t]*$`)
+
+// ownConfig lets a repository that names its working tree by an absolute path
+// name the copy of it: git takes a path relative to the git directory, where
+// the file lies.
+func (b *box) ownConfig(dir string, top os.FileInfo, name string) error {
+	at := filepath.Join(b.rec.Path, name)
+	text, err := os.ReadFile(at)
+	if err != nil {
+		return missingIsFine(err)
+	}
+	own := worktreeSetting.ReplaceAllStringFunc(string(text), func(line string) string {
+		m := worktreeSetting.FindStringSubmatch(line)
+		return m[1] + reroot(dir, top, name, m[2])
+	})
+	if own == string(text) {
+		return nil
+	}
+	return fsx.Publish(at, []byte(own), 0o644)
 }
 
 // missingIsFine: what went away while it was copied is told elsewhere.
