@@ -89,9 +89,6 @@ func (s *session) update(ctx context.Context, boxes []*box) ([]agents.ResourceRe
 	var failure error
 	for _, b := range boxes {
 		res, err := b.Update(ctx, s.e.now())
-		if errors.Is(err, agents.ErrUnsupported) {
-			err = s.noUpdate(b, err)
-		}
 		if err != nil {
 			res.Error = err.Error()
 		}
@@ -113,15 +110,6 @@ func (s *session) update(ctx context.Context, boxes []*box) ([]agents.ResourceRe
 	_, after, err := s.checkpoint(ctx, mark{kind: agents.CheckpointPostStep, meta: meta})
 	after.drop()
 	return out, errors.Join(err, s.done())
-}
-
-// noUpdate gives the refusal of a sandbox that cannot be updated a way on.
-func (s *session) noUpdate(b *box, err error) error {
-	if slices.ContainsFunc(s.boxes, func(o *box) bool { return o.Capabilities().GitState }) {
-		return agents.WithHint(err, "agents plan update %s --resource NAME updates one of the repositories", s.plan.ID)
-	}
-	return agents.WithHint(err, "agents plan apply %s --merge merges texts that both sides changed; a new plan starts from what %s is now",
-		s.plan.ID, b.Resource().Name)
 }
 
 // Export seals a plan's result and writes it to a new branch of the real

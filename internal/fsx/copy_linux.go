@@ -147,14 +147,6 @@ func Lchtimes(path string, mtime time.Time) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, path, times, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-func hardLinks(fi fs.FileInfo) uint64 {
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 1
-	}
-	return uint64(st.Nlink)
-}
-
 // syncTree makes a finished tree durable, and its name: one call for its whole
 // file system, which is cheaper than one a file.
 func syncTree(path string) error {

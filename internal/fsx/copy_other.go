@@ -31,9 +31,6 @@ func copyXattrs(from, to string) error { return nil }
 // copyLinkTime leaves the time of a link.
 func Lchtimes(path string, mtime time.Time) error { return nil }
 
-// hardLinks is not known here: links become files of their own.
-func hardLinks(fi fs.FileInfo) uint64 { return 1 }
-
 // syncTree makes a finished tree durable, file by file.
 func syncTree(path string) error {
 	return filepath.WalkDir(path, func(at string, d fs.DirEntry, err error) error {
@@ -48,3 +45,6 @@ func syncTree(path string) error {
 		return f.Sync()
 	})
 }
+
+// SyncFS is not there on this system.
+func SyncFS(dir string) error { return errNoMove() }

@@ -57,6 +57,16 @@ func (t *Transferring) Late() ([]fsx.Late, error) { return nil, errSystem("trans
 // Forget is agents.ErrUnsupported on this system.
 func (t *Transferring) Forget() error { return errSystem("transfer") }
 
+// Look is agents.ErrUnsupported on this system.
+func (s *Store) Look(ctx context.Context, path string) (Entry, fsx.SurveyEntry, error) {
+	return Entry{}, fsx.SurveyEntry{}, errSystem("look")
+}
+
+// Add is agents.ErrUnsupported on this system.
+func (s *Store) Add(ctx context.Context, content []byte) (string, error) {
+	return "", errSystem("add")
+}
+
 func errSystem(op string) error {
 	return fmt.Errorf("%s: states of directories are recorded on Linux only: %w", op, agents.ErrUnsupported)
 }

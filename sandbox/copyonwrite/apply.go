@@ -109,7 +109,8 @@ func (a *applying) conflict() error {
 	if a.req.Merge {
 		return agents.WithHint(err, "put those paths back on the real side and apply again, or %s", elsewhere)
 	}
-	return agents.WithHint(err, "agents plan apply %s --merge merges texts by lines; %s", a.ws.PlanID, elsewhere)
+	return agents.WithHint(err, "agents plan update %s brings the real side's changes into the sandbox, agents plan apply %s --merge merges texts as it applies; %s",
+		a.ws.PlanID, a.ws.PlanID, elsewhere)
 }
 
 func (a *applying) refuse(path, reason string) {

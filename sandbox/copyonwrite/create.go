@@ -177,7 +177,7 @@ func (b *box) build(ctx context.Context, req sandbox.CreateRequest, survey *fsx.
 		return err
 	}
 	b.tell(req.Notify, report)
-	if err := b.ownGit(survey, top, req.Notify); err != nil {
+	if err := b.ownGit(b.rec.Path, survey, top, req.Notify); err != nil {
 		return err
 	}
 	if b.rec.File != "" {

@@ -13,13 +13,13 @@ import (
 	"github.com/cleveragents/agents/internal/fsx"
 )
 
-// ownGit makes sure that git commands in the copy reach no git directory
+// ownGit makes sure that git commands in what was copied reach no git directory
 // outside of it. The file .git of a linked worktree or a submodule names one,
 // by an absolute path as a rule: one inside the resource is named anew, as its
 // copy; any other .git is left out of the copy, and said. A repository's notes
 // of where its worktrees are lead to their copies too, or "git worktree
 // remove" would remove the original, and so does core.worktree.
-func (b *box) ownGit(survey *fsx.Survey, top os.FileInfo, notify func(string)) error {
+func (b *box) ownGit(copied string, survey *fsx.Survey, top os.FileInfo, notify func(string)) error {
 	if b.rec.File != "" {
 		return nil
 	}
@@ -27,11 +27,11 @@ func (b *box) ownGit(survey *fsx.Survey, top os.FileInfo, notify func(string)) e
 		var err error
 		switch name := path.Base(e.Path); {
 		case name == ".git" && e.Kind == fsx.KindFile, name == ".git" && e.Kind == fsx.KindSymlink:
-			err = b.ownGitFile(survey.Dir, top, e, notify)
+			err = b.ownGitFile(copied, survey.Dir, top, e, notify)
 		case name == "gitdir" && e.Kind == fsx.KindFile && path.Base(path.Dir(path.Dir(e.Path))) == "worktrees":
-			err = b.ownWorktree(survey.Dir, top, e.Path)
+			err = b.ownWorktree(copied, survey.Dir, top, e.Path)
 		case name == "config" && e.Kind == fsx.KindFile && strings.Contains("/"+e.Path, "/.git/"):
-			err = b.ownConfig(survey.Dir, top, e.Path)
+			err = ownConfig(copied, survey.Dir, top, e.Path)
 		}
 		if err != nil {
 			return fmt.Errorf("%q: %w", e.Path, err)
@@ -40,8 +40,8 @@ func (b *box) ownGit(survey *fsx.Survey, top os.FileInfo, notify func(string)) e
 	return nil
 }
 
-func (b *box) ownGitFile(dir string, top os.FileInfo, e fsx.SurveyEntry, notify func(string)) error {
-	at := filepath.Join(b.rec.Path, e.Path)
+func (b *box) ownGitFile(copied, dir string, top os.FileInfo, e fsx.SurveyEntry, notify func(string)) error {
+	at := filepath.Join(copied, e.Path)
 	var target string
 	if e.Kind == fsx.KindSymlink { // leads into the copy already, if it led into the resource
 		link, err := os.Readlink(at)
@@ -72,8 +72,8 @@ func (b *box) ownGitFile(dir string, top os.FileInfo, e fsx.SurveyEntry, notify 
 }
 
 // ownWorktree names the copy of a linked worktree where the original was.
-func (b *box) ownWorktree(dir string, top os.FileInfo, name string) error {
-	at := filepath.Join(b.rec.Path, name)
+func (b *box) ownWorktree(copied, dir string, top os.FileInfo, name string) error {
+	at := filepath.Join(copied, name)
 	text, err := os.ReadFile(at)
 	if err != nil {
 		return missingIsFine(err)
@@ -96,8 +96,8 @@ var worktreeSetting = regexp.MustCompile(`(?m)^([ \t]*worktree[ \t]*=[ \t]*)(/\S
 // ownConfig lets a repository that names its working tree by an absolute path
 // name the copy of it: git takes a path relative to the git directory, where
 // the file lies.
-func (b *box) ownConfig(dir string, top os.FileInfo, name string) error {
-	at := filepath.Join(b.rec.Path, name)
+func ownConfig(copied, dir string, top os.FileInfo, name string) error {
+	at := filepath.Join(copied, name)
 	text, err := os.ReadFile(at)
 	if err != nil {
 		return missingIsFine(err)

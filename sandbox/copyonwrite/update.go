@@ -114,6 +114,9 @@ func (u *update) copyBase(ctx context.Context) error {
 		return agents.WithHint(fmt.Errorf("%s changes while it is copied: %w", agents.EscapePath(report.Unsteady[0]), agents.ErrConflict),
 			"stop the program that writes it and try again")
 	}
+	if err := u.ownGit(u.fresh(), survey, top, func(string) {}); err != nil { // said when the sandbox was made
+		return err
+	}
 	if u.rec.File != "" {
 		if err := fsx.Chmod(u.fresh(), 0o700); err != nil {
 			return err
