@@ -33,16 +33,22 @@ const (
 // databaseWait is how long a copy waits for a writer of a database.
 const databaseWait = 10 * time.Second
 
-// databaseLogs are the endings of the files that belong to a database.
-func databaseLogs() []string { return []string{"-wal", "-journal", "-shm"} }
+// DatabaseLogs are the endings of the names of a database's logs, which hold
+// changes that are not in its file yet.
+func DatabaseLogs() []string { return []string{"-wal", "-journal"} }
 
-func isDatabaseLog(path string) bool {
-	for _, end := range databaseLogs() {
-		if strings.HasSuffix(path, end) {
-			return true
+// databaseFiles are the endings of all files that belong to a database.
+func databaseFiles() []string { return append(DatabaseLogs(), "-shm") }
+
+// databaseOf returns the path of the database to which a file of this name
+// would belong; "" if its name is not one of those.
+func databaseOf(path string) string {
+	for _, end := range databaseFiles() {
+		if base, ok := strings.CutSuffix(path, end); ok {
+			return base
 		}
 	}
-	return false
+	return ""
 }
 
 // isDatabase reports whether an open file is a SQLite database.
@@ -66,7 +72,7 @@ func deferred(all []SurveyEntry, entries []int) map[string]int {
 	}
 	logs := map[string]int{}
 	for _, i := range entries {
-		for _, end := range databaseLogs() {
+		for _, end := range databaseFiles() {
 			if base, ok := strings.CutSuffix(all[i].Path, end); ok && names[base] && all[i].Kind == KindFile {
 				logs[all[i].Path] = i
 			}
@@ -90,7 +96,7 @@ func (w *copyWorker) database(i int, name string, in int) error {
 	if err := w.plainFile(&w.s.Entries[i], name, in, st); err != nil {
 		return err
 	}
-	for _, end := range databaseLogs() {
+	for _, end := range databaseFiles() {
 		if err := w.log(w.s.Entries[i].Path+end, name+end); err != nil {
 			return err
 		}
@@ -217,6 +223,16 @@ func tryLocks(db, shm int, impatient bool) (busy bool, err error) {
 
 func shareLock(fd int, start, n int64) error {
 	return unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: start, Len: n})
+}
+
+// IsDatabase reports whether path is a SQLite database.
+func IsDatabase(path string) bool {
+	fd, st, err := openFileAt(unix.AT_FDCWD, path)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return isDatabase(fd, st.Size)
 }
 
 // DatabaseInUse reports whether path is a SQLite database that some program

@@ -24,3 +24,14 @@ func CanClone(from, to string) bool { return false }
 
 // DatabaseInUse is not known here.
 func DatabaseInUse(path string) bool { return false }
+
+// IsDatabase is not known here.
+func IsDatabase(path string) bool { return false }
+
+// DatabaseLogs are the endings of the names of a database's logs.
+func DatabaseLogs() []string { return []string{"-wal", "-journal"} }
+
+// SyncFS is agents.ErrUnsupported, as Look is.
+func SyncFS(dir string) error {
+	return fmt.Errorf("sync the file system of %s: needs Linux: %w", showPath(dir), agents.ErrUnsupported)
+}

@@ -73,7 +73,7 @@ func Identify(path string) (Identity, error) {
 // Op is the change of one path in a Move. Exactly one of these is meant:
 //
 //   - Staged set: the path becomes what lies at Staged, a file or symbolic
-//     link; with Dir too, an empty directory that replaces no other directory.
+//     link, which may be a further name of a file that stays; with Dir too, an empty directory that replaces no other directory.
 //     With InPlace the bytes, permission bits and modification time of the
 //     staged file go into the file that is there, which keeps its inode, and
 //     so its owner, its other names, and a mount on it. Both must be readable.

@@ -247,6 +247,9 @@ func (m *Move) Commit() error {
 			return err
 		}
 	}
+	if err := m.noteArrived(); err != nil {
+		return err
+	}
 	return m.setState(MoveCommitted)
 }
 
@@ -295,6 +298,9 @@ func (m *Move) finishForget() error {
 		return err
 	}
 	if err := RemoveAll(m.j.Hold); err != nil {
+		return err
+	}
+	if err := Remove(m.arrivedFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := Remove(filepath.Join(m.dir, journalName(MoveForgotten))); err != nil {

@@ -51,7 +51,8 @@ type movePlan struct {
 	ops     map[place]*Op
 	order   []place // sorted: a directory before what is in it
 	dirs    map[place]*moveDir
-	written map[inodeKey]int // file → its first step with verbWrite
+	written map[inodeKey]int      // file → its first step with verbWrite
+	becomes map[inodeKey]Identity // files that stay where they are → what the ops make of them
 	steps   []moveStep
 	slots   int
 }
@@ -220,9 +221,9 @@ func (p *movePlan) rmdir(at place, op *Op) error {
 }
 
 // planArrivals makes the steps that fill names: directories top down, then
-// files, last those that are written in place, since another name of such a
-// file may have a step too; bits and times of directories are set after all
-// steps.
+// files, then those that stay and get other bits or bytes, since another name of
+// such a file may have a step too, last the new names of files that stay; bits
+// and times of directories are set after all steps.
 func (p *movePlan) planArrivals() error {
 	for _, at := range p.order {
 		op := p.ops[at]
@@ -233,12 +234,30 @@ func (p *movePlan) planArrivals() error {
 			return err
 		}
 	}
+	if err := p.foresee(); err != nil {
+		return err
+	}
+	var kept, names []place
 	for _, at := range p.order {
 		op := p.ops[at]
-		if op.Dir || op.outcome() == KindNone || op.InPlace {
+		switch {
+		case op.Dir, op.outcome() == KindNone, op.InPlace:
 			continue
+		case op.Keep:
+			kept = append(kept, at)
+			continue
+		case len(p.becomes) > 0:
+			if id, err := Identify(op.Staged); err == nil && p.becomes[id.key()].Kind != KindNone {
+				names = append(names, at)
+				continue
+			}
 		}
 		if err := p.arrive(at, op); err != nil {
+			return err
+		}
+	}
+	for _, at := range kept {
+		if err := p.arrive(at, p.ops[at]); err != nil {
 			return err
 		}
 	}
@@ -248,6 +267,42 @@ func (p *movePlan) planArrivals() error {
 				return err
 			}
 		}
+	}
+	for _, at := range names {
+		if err := p.arrive(at, p.ops[at]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foresee finds out what files become that get bits, a time or bytes where
+// they are: what is staged may be a further name of one.
+func (p *movePlan) foresee() error {
+	p.becomes = map[inodeKey]Identity{}
+	for _, at := range p.order {
+		op := p.ops[at]
+		if !op.Keep && !op.InPlace {
+			continue
+		}
+		after := op.Before
+		after.Ctime = 0
+		if op.InPlace {
+			id, err := p.staged(at, op.Staged)
+			if err != nil {
+				return err
+			}
+			after.Size, after.Mode, after.Mtime = id.Size, id.Mode, id.Mtime
+		} else {
+			mtime, err := p.stored(at, op.Mtime)
+			if err != nil {
+				return err
+			}
+			if after.Mode = PermissionBits(op.Perm); mtime != 0 {
+				after.Mtime = mtime
+			}
+		}
+		p.becomes[after.key()] = after
 	}
 	return nil
 }
@@ -321,6 +376,9 @@ func (p *movePlan) arrive(at place, op *Op) error {
 	}
 	if id.Kind == KindDir {
 		return p.fail(at, fmt.Errorf("staged as a file is %s: %w", id.Kind, agents.ErrInvalid))
+	}
+	if after, ok := p.becomes[id.key()]; ok {
+		id = after
 	}
 	s := moveStep{Do: verbSwap, Before: op.Before, After: id, From: []byte(op.Staged)}
 	if op.Before.Kind == KindNone || op.Before.Kind == KindDir {

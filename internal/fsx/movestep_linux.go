@@ -488,16 +488,20 @@ func (m *Move) checkUndo() error {
 			gone[place{d.Root, string(d.Path)}] = true
 		}
 	}
+	ctimes, err := m.readArrived()
+	if err != nil {
+		return err
+	}
 	for i := range m.j.Steps {
 		s := &m.j.Steps[i]
-		if err := m.checkStep(s, arrived, gone); err != nil {
+		if err := m.checkStep(s, arrived, gone, ctimes[i]); err != nil {
 			return s.fail(err)
 		}
 	}
 	return nil
 }
 
-func (m *Move) checkStep(s *moveStep, arrived, gone map[place]bool) error {
+func (m *Move) checkStep(s *moveStep, arrived, gone map[place]bool, ctime int64) error {
 	t, at := m.roots[s.Root], place{s.Root, string(s.Path)}
 	have, _, err := t.identify(at.path)
 	if absent(err) {
@@ -518,12 +522,20 @@ func (m *Move) checkStep(s *moveStep, arrived, gone map[place]bool) error {
 		}
 		return nil
 	}
+	if s.Do != verbMode && have.Kind == KindFile {
+		if err := m.checkDatabase(s, arrived); err != nil {
+			return err
+		}
+	}
 	if s.Do == verbWrite {
 		dir, name := splitPath(at.path)
 		return m.checkWritten(s, t.here(dir), name, have)
 	}
 	if !s.isAfter(have) {
 		return differs(s.After, have)
+	}
+	if ctime != 0 && have.Ctime != ctime {
+		return fmt.Errorf("it was changed since: %w", agents.ErrConflict)
 	}
 	if have.Kind != KindDir {
 		return nil

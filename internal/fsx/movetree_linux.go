@@ -195,8 +195,8 @@ func (t *tree) identifyDir(rel string) (Identity, error) {
 }
 
 // settle gives directory rel these bits and, unless it is 0, this modification
-// time, and makes them and its names durable, or leaves that to syncRoots. A
-// directory that may not be read cannot be synced by itself; its file system's
+// time, and makes them and its names durable, or leaves that to syncRoots. The
+// time of a directory that is another user's stays as it comes. A directory that may not be read cannot be synced by itself; its file system's
 // journal has it.
 func (t *tree) settle(m *Move, rel string, mode uint32, mtime int64) error {
 	fd, err := t.dir(rel)
@@ -219,7 +219,7 @@ func (t *tree) settle(m *Move, rel string, mode uint32, mtime int64) error {
 		}
 	}
 	if mtime != 0 && have.Mtime != mtime {
-		if err := m.chtimesFD(fd, mtime, path.Join(t.path, rel)); err != nil {
+		if err := m.chtimesFD(fd, mtime, path.Join(t.path, rel)); err != nil && !errors.Is(err, unix.EPERM) {
 			return err
 		}
 	}

@@ -135,10 +135,14 @@ const batchSize = 256
 // plan makes the batches, and leaves out names of files that have been named.
 func (c *surveyCopy) plan() {
 	c.links = map[uint64][]int{}
-	byDir := map[string]int{}
+	byDir, byPath := map[string]int{}, map[string]int{}
 	for i := range c.s.Entries {
 		e := &c.s.Entries[i]
 		if e.Kind == KindDir {
+			continue
+		}
+		if at, ok := byPath[databaseOf(e.Path)]; ok {
+			c.batches[at] = append(c.batches[at], i) // its worker takes it with the database
 			continue
 		}
 		if e.Kind == KindFile && e.Links > 1 {
@@ -149,12 +153,13 @@ func (c *surveyCopy) plan() {
 		}
 		dir, _ := splitPath(e.Path)
 		at, ok := byDir[dir]
-		if !ok || len(c.batches[at]) >= batchSize && !isDatabaseLog(e.Path) {
+		if !ok || len(c.batches[at]) >= batchSize {
 			at = len(c.batches)
 			byDir[dir] = at
 			c.batches = append(c.batches, nil)
 		}
 		c.batches[at] = append(c.batches[at], i)
+		byPath[e.Path] = at
 	}
 }
 
@@ -690,26 +695,23 @@ func (c *surveyCopy) dressDir(e *SurveyEntry) error {
 
 // CanClone reports whether a file of the directory from can share its bytes
 // with one in the directory to: whether both are on one file system that can.
-// It tries, with a file of its own in to.
+// It tries, with files that never have a name.
 func CanClone(from, to string) bool {
 	var a, b unix.Stat_t
 	if unix.Stat(from, &a) != nil || unix.Stat(to, &b) != nil || a.Dev != b.Dev {
 		return false
 	}
-	one, err := os.CreateTemp(to, ".clone-")
-	if err != nil {
+	var fds [2]int
+	for i := range fds {
+		fd, err := unix.Open(to, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return false
+		}
+		defer unix.Close(fd)
+		fds[i] = fd
+	}
+	if _, err := unix.Pwrite(fds[0], []byte("x"), 0); err != nil {
 		return false
 	}
-	defer os.Remove(one.Name())
-	defer one.Close()
-	two, err := os.CreateTemp(to, ".clone-")
-	if err != nil {
-		return false
-	}
-	defer os.Remove(two.Name())
-	defer two.Close()
-	if _, err := one.WriteString("x"); err != nil {
-		return false
-	}
-	return unix.IoctlFileClone(int(two.Fd()), int(one.Fd())) == nil
+	return unix.IoctlFileClone(fds[1], fds[0]) == nil
 }

@@ -56,7 +56,7 @@ func (sc *scanner) findLinks() {
 		for _, f := range of {
 			for _, name := range f.names {
 				if len(f.names) > 1 {
-					sc.links[name] = linkID(f.first)
+					sc.links[name] = LinkOf(f.first)
 				}
 			}
 		}
@@ -85,8 +85,8 @@ func (sc *scanner) linked(d *dir) bool {
 	return false
 }
 
-// linkID names a file with several paths by the first of them.
-func linkID(first string) string {
+// LinkOf returns the Entry.Link of a file whose first path is this.
+func LinkOf(first string) string {
 	sum := sha256.Sum256([]byte(first))
 	return hex.EncodeToString(sum[:8])
 }

@@ -57,6 +57,9 @@ func (t *Transferring) Late() ([]fsx.Late, error) { return nil, errSystem("trans
 // Forget is agents.ErrUnsupported on this system.
 func (t *Transferring) Forget() error { return errSystem("transfer") }
 
+// Stage is nowhere on this system.
+func (t *Transferring) Stage() string { return "" }
+
 // Look is agents.ErrUnsupported on this system.
 func (s *Store) Look(ctx context.Context, path string) (Entry, fsx.SurveyEntry, error) {
 	return Entry{}, fsx.SurveyEntry{}, errSystem("look")
@@ -66,6 +69,9 @@ func (s *Store) Look(ctx context.Context, path string) (Entry, fsx.SurveyEntry, 
 func (s *Store) Add(ctx context.Context, content []byte) (string, error) {
 	return "", errSystem("add")
 }
+
+// LinkOf is nothing on this system, where no state has links.
+func LinkOf(first string) string { return "" }
 
 func errSystem(op string) error {
 	return fmt.Errorf("%s: states of directories are recorded on Linux only: %w", op, agents.ErrUnsupported)

@@ -53,10 +53,15 @@ func (s *stager) sync(files int) error {
 
 func ourselves() owner { return owner{uint32(os.Geteuid()), uint32(os.Getegid())} }
 
+// next returns a free path in the stage.
+func (s *stager) next() string {
+	s.staged++
+	return filepath.Join(s.folder, "new", strconv.Itoa(s.staged))
+}
+
 // make makes a finished thing in the stage.
 func (s *stager) make(root string, it item, sync bool) (string, error) {
-	s.staged++
-	path := filepath.Join(s.folder, "new", strconv.Itoa(s.staged))
+	path := s.next()
 	if it.link != "" {
 		of := place{root, it.link}
 		if first := s.linked[of]; first != "" {

@@ -18,4 +18,6 @@ type Transferred struct {
 	Old     Entry        // what the state says that is there; zero where that is something else
 	New     Entry        // what is to be there; zero = nothing
 	InPlace bool         // write the file's bytes into the file that is there
+	Keep    bool         // the file that is there has the bytes already: bits and time alone change
+	LinkTo  string       // become a name of the file at this path, which is there and stays; where that is not to be had, a file of its own
 }

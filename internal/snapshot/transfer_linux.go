@@ -36,6 +36,8 @@ type preparing struct {
 	t    Transfer
 	ops  []fsx.Op
 	dirs []dirChange
+
+	relinked [][2]fsx.Identity // files that got a staged name: before it and with it
 }
 
 func (p *preparing) prepare() (*Transferring, error) {
@@ -56,6 +58,7 @@ func (p *preparing) prepare() (*Transferring, error) {
 			return nil, fmt.Errorf("%q: %w", c.Path, err)
 		}
 	}
+	p.refresh()
 	if err := p.sync(files); err != nil {
 		return nil, err
 	}
@@ -84,14 +87,47 @@ func (p *preparing) operation(t Transferred, sync bool) error {
 	case c.new.isDir():
 		op.Dir, op.Mtime = true, c.new.mtime
 		err = p.directory(c, &op)
-	case c.keeps() && t.Before.Kind == fsx.KindFile:
+	case (t.Keep || c.keeps()) && t.Before.Kind == fsx.KindFile:
 		op.Keep, op.Mtime = true, c.new.mtime
+	case t.LinkTo != "":
+		op.Staged, err = p.name(t, c.new, sync)
 	default:
 		op.InPlace = t.InPlace
 		op.Staged, err = p.make("", c.new, sync)
 	}
 	p.ops = append(p.ops, op)
 	return err
+}
+
+// name stages a further name of a file that is there. The file's ctime, by
+// which the ops know it, is another one then.
+func (p *preparing) name(t Transferred, it item, sync bool) (string, error) {
+	to := filepath.Join(p.t.Dir, filepath.FromSlash(t.LinkTo))
+	before, err := fsx.Identify(to)
+	if err != nil || before.Kind != fsx.KindFile {
+		return p.make("", it, sync)
+	}
+	path := p.next()
+	if fsx.Link(to, path) != nil {
+		return p.make("", it, sync)
+	}
+	after, err := fsx.Identify(path)
+	if err != nil {
+		return "", err
+	}
+	p.relinked = append(p.relinked, [2]fsx.Identity{before, after})
+	return path, nil
+}
+
+// refresh gives the ops the ctimes that staged names made.
+func (p *preparing) refresh() {
+	for _, r := range p.relinked {
+		for i := range p.ops {
+			if b := &p.ops[i].Before; b.Kind == fsx.KindFile && b.Dev == r[0].Dev && b.Ino == r[0].Ino && b.Ctime == r[0].Ctime {
+				b.Ctime = r[1].Ctime
+			}
+		}
+	}
 }
 
 // directory plans a directory. One that is there keeps what the transfer does
@@ -185,6 +221,10 @@ func (t *Transferring) Undo() error {
 	}
 	return errors.Join(t.in.revert(), t.move.Undo())
 }
+
+// Stage returns the folder in which everything was staged, which is gone after
+// Forget.
+func (t *Transferring) Stage() string { return string(t.in.Stage) }
 
 // Late lists what programs wrote into files that they had open before they
 // were replaced.
