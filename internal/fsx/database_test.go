@@ -193,6 +193,37 @@ func TestNotADatabase(t *testing.T) {
 	}
 }
 
+// TestCopyDoesNotTrustThePresentTick: a file that is written again within it
+// has the same times.
+func TestCopyDoesNotTrustThePresentTick(t *testing.T) {
+	known, unknown := 0, 0
+	base := t.TempDir()
+	for i := range 200 {
+		src := fmt.Sprintf("%s/%d", base, i)
+		must(t, os.Mkdir(src, 0o755))
+		must(t, os.WriteFile(src+"/f", []byte("1"), 0o644))
+		s, err := fsx.SurveyTree(t.Context(), src)
+		must(t, err)
+		_, err = s.Copy(t.Context(), src+"-copy", fsx.CopyOptions{})
+		must(t, err)
+		must(t, os.WriteFile(src+"/f", []byte("2"), 0o644))
+		now, err := fsx.Look(src + "/f")
+		must(t, err)
+		switch e := s.Entries[1]; {
+		case e.Ctime == now.Ctime:
+			t.Fatal("a file that was changed has the identity that was copied")
+		case e.Ctime < 0:
+			unknown++
+		default:
+			known++
+		}
+	}
+	t.Logf("%d in the present tick, %d before it", unknown, known)
+	if unknown == 0 {
+		t.Error("no file was copied in the tick in which it was written")
+	}
+}
+
 // TestCanCloneLeavesNothing, neither when it can nor when it cannot.
 func TestCanCloneLeavesNothing(t *testing.T) {
 	dir := t.TempDir()

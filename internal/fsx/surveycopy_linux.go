@@ -28,7 +28,9 @@ const copyTries = 3
 // where the process may set them, symbolic links as links, and hard links
 // among the files. SQLite databases are copied with their logs as of one
 // moment. Nothing is synced. Afterwards the survey's entries say what was
-// there when each was copied; what changed after that has another identity.
+// there when each was copied; what changed after that has another identity. A
+// file that changed in the tick of the clock in which it was copied has a Ctime
+// that no file has.
 //
 // Room that will not suffice is agents.ErrNoSpace before the first byte. On
 // error there is no dst.
@@ -355,7 +357,7 @@ func (w *copyWorker) unsteady(i int, name string) error {
 	if err != nil && !errors.Is(err, errChanging) {
 		return err
 	}
-	w.s.Entries[i].Ctime = -1
+	w.s.Entries[i].Ctime = unknownCtime
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.report.Unsteady = append(w.report.Unsteady, w.s.Entries[i].Path)
@@ -412,6 +414,7 @@ func (w *copyWorker) file(i int, name string) error {
 // plainFile copies an open file to a new one of this name.
 func (w *copyWorker) plainFile(e *SurveyEntry, name string, in int, st unix.Stat_t) error {
 	*e = surveyEntry(e.Path, &st)
+	now := clockTick()
 	if err := failpoint.Hit("fsx.create", e.Path); err != nil {
 		return err
 	}
@@ -439,7 +442,22 @@ func (w *copyWorker) plainFile(e *SurveyEntry, name string, in int, st unix.Stat
 	if after.Size != st.Size || after.Mtim != st.Mtim || after.Ctim != st.Ctim {
 		return errChanging
 	}
+	if e.Ctime >= now {
+		e.Ctime = unknownCtime // another write within this tick would not show
+	}
 	return nil
+}
+
+// unknownCtime is one that no file has: whoever compares must read the file.
+const unknownCtime = -1
+
+// clockTick returns the time that a file would get that is changed now.
+func clockTick() int64 {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil {
+		return 0
+	}
+	return now.Nano()
 }
 
 // openFileAt opens a regular file for reading, without waiting, without
