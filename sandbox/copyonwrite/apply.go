@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -50,8 +51,9 @@ type applying struct {
 	store *snapshot.Store
 	from  *origin
 
-	byPath map[string]*step
-	steps  []*step // by path
+	byPath  map[string]*step
+	steps   []*step             // by path
+	reaches map[string]fsx.Kind // answers of reached
 }
 
 // step is one path that the plan changed.
@@ -61,6 +63,8 @@ type step struct {
 	has   snapshot.Entry  // the same in the words of states, where it was looked at
 	skip  bool            // nothing is to be done
 	place bool            // write in place
+	keep  bool            // the file stays, with other bits or another time
+	link  string          // become a name of the file at this path
 }
 
 func (a *applying) run(ctx context.Context) error {
@@ -113,13 +117,17 @@ func (a *applying) conflict() error {
 		a.ws.PlanID, a.ws.PlanID, elsewhere)
 }
 
+// refuse notes a conflict: one a path.
 func (a *applying) refuse(path, reason string) {
+	if slices.ContainsFunc(a.res.Conflicts, func(p agents.PathReason) bool { return p.Path == path }) {
+		return
+	}
 	a.res.Conflicts = append(a.res.Conflicts, agents.PathReason{Resource: a.ws.Resource.Name, Path: path, Reason: reason})
 }
 
 // compare looks at each path on the real side.
 func (a *applying) compare(ctx context.Context, changes []snapshot.Change) error {
-	a.byPath = map[string]*step{}
+	a.byPath, a.reaches = map[string]*step{}, map[string]fsx.Kind{"": fsx.KindDir}
 	for _, c := range changes {
 		s := &step{Change: c}
 		a.steps = append(a.steps, s)
@@ -138,28 +146,46 @@ func (a *applying) compare(ctx context.Context, changes []snapshot.Change) error
 			return err
 		}
 	}
+	a.chooseKept()
 	for _, s := range a.steps {
 		a.checkParent(s)
+		if err := a.checkLogs(ctx, s); err != nil {
+			return err
+		}
 		a.choose(s)
 	}
-	return nil
+	return a.joinNames(ctx)
 }
 
 // compareOne finds out what the real side made of a path since the copy.
 func (a *applying) compareOne(ctx context.Context, s *step) error {
 	var err error
-	if s.real, err = fsx.Look(a.lookAt(s.Path)); err != nil {
-		return err
+	way := a.reached(above(s.Path))
+	switch {
+	case way == fsx.KindSymlink && s.Old.Exists(): // what lies behind it is another place
+		a.refuse(s.Path, s.did()+" it, and on the real side its directory became a link")
+		return nil
+	case way == fsx.KindDir:
+		if s.real, err = fsx.Look(a.lookAt(s.Path)); err != nil {
+			return err
+		}
 	}
 	org := a.from.at(s.Path)
-	if fsx.DatabaseInUse(a.home(s.Path)) && !timesOnly(s.Change) {
-		a.refuse(s.Path, "is a database that a program has open")
+	if s.real.Kind == fsx.KindFile && fsx.DatabaseInUse(a.home(s.Path)) && !timesOnly(s.Change) {
+		a.refuse(s.Path, s.did()+" it, and on the real side it is a database that a program has open")
 		return nil
 	}
 	if untouched(org, s.real) {
 		return nil
 	}
-	if s.has, s.real, err = a.store.Look(ctx, a.lookAt(s.Path)); err != nil {
+	if way == fsx.KindDir {
+		s.has, s.real, err = a.store.Look(ctx, a.lookAt(s.Path))
+	}
+	if errors.Is(err, agents.ErrConflict) {
+		a.refuse(s.Path, s.did()+" it, and on the real side it keeps changing")
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	switch {
@@ -180,6 +206,31 @@ func (a *applying) lookAt(path string) string {
 		return a.rec.Dir + "/."
 	}
 	return a.home(path)
+}
+
+// above is the directory that a path is in; "" is the resource itself.
+func above(p string) string {
+	if dir := path.Dir(p); dir != "." {
+		return dir
+	}
+	return ""
+}
+
+// reached says what lies at a directory's path in the resource, or in its way:
+// KindDir only if it and all above it are directories.
+func (a *applying) reached(dir string) fsx.Kind {
+	kind, known := a.reaches[dir]
+	if known {
+		return kind
+	}
+	if kind = a.reached(above(dir)); kind == fsx.KindDir {
+		at, err := fsx.Look(a.home(dir))
+		if kind = at.Kind; err != nil {
+			kind = fsx.KindNone
+		}
+	}
+	a.reaches[dir] = kind
+	return kind
 }
 
 // untouched reports whether what is there is, by stat, what was there when it
@@ -223,10 +274,13 @@ func (a *applying) bothChanged(ctx context.Context, s *step) error {
 		a.refuse(s.Path, "the plan and the real side changed the same lines")
 		return nil
 	}
-	a.refuse(s.Path, "the plan "+did(s.Old.Exists(), s.New.Exists())+" it, and on the real side it was "+
+	a.refuse(s.Path, s.did()+" it, and on the real side it was "+
 		did(a.from.at(s.Path).Kind != fsx.KindNone, s.real.Kind != fsx.KindNone)+" since")
 	return nil
 }
+
+// did says what the plan did.
+func (s *step) did() string { return "the plan " + did(s.Old.Exists(), s.New.Exists()) }
 
 func did(was, is bool) string {
 	switch {
@@ -284,7 +338,7 @@ func (a *applying) checkGone(s *step) error {
 		case (protected || e.Type()&^fs.ModeSymlink&^fs.ModeDir != 0) && !s.New.Exists():
 			s.skip = true
 		default:
-			a.refuse(at, "was added on the real side since, in a directory that the plan removed")
+			a.refuse(at, "it is on the real side alone, in a directory that the plan removed")
 		}
 	}
 	return nil
@@ -295,46 +349,48 @@ func (a *applying) checkParent(s *step) {
 	if s.skip || !s.New.Exists() || s.Path == "" {
 		return
 	}
-	dir := path.Dir(s.Path)
-	if dir == "." {
-		dir = ""
-	}
-	if above := a.byPath[dir]; above != nil && above.New.Mode.IsDir() && above.New.Exists() {
+	dir := above(s.Path)
+	if made := a.byPath[dir]; made != nil && !made.skip && made.New.Mode.IsDir() && made.New.Exists() {
 		return
 	}
-	if real, err := fsx.Look(a.lookAt(dir)); err != nil || real.Kind != fsx.KindDir {
-		a.refuse(s.Path, "its directory is gone on the real side")
+	if a.reached(dir) != fsx.KindDir {
+		a.refuse(s.Path, s.did()+" it, and on the real side its directory is gone, or is none any more")
 	}
 }
 
-// choose says for a file that is there whether its bytes are written in place.
-func (a *applying) choose(s *step) {
-	if s.skip || s.real.Kind != fsx.KindFile || !s.New.Mode.IsRegular() || !s.New.Exists() {
-		return
+// checkLogs makes sure that a database which is replaced has no log that the
+// plan never saw: its changes are no part of the database's file, and would be
+// lost, or mixed with what the plan made of it.
+func (a *applying) checkLogs(ctx context.Context, s *step) error {
+	if s.skip || s.real.Kind != fsx.KindFile || timesOnly(s.Change) || !fsx.IsDatabase(a.home(s.Path)) {
+		return nil
 	}
-	dir := filepath.Dir(a.home(s.Path))
-	switch {
-	case !asRoot() && int(s.real.UID) != os.Geteuid(), !fsx.Writable(dir), !fsx.SameMount(a.home(s.Path), dir):
-		s.place = true
-	case s.real.Links > 1:
-		s.place = a.keepsNames(s)
+	for _, end := range fsx.DatabaseLogs() {
+		log := s.Path + end
+		if a.byPath[log] != nil {
+			continue // compared by itself
+		}
+		at, err := fsx.Look(a.home(log))
+		if err != nil {
+			return err
+		}
+		if at.Size == 0 || untouched(a.from.at(log), at) || a.sameAsCopy(ctx, log) {
+			continue
+		}
+		a.refuse(s.Path, s.did()+" it, and on the real side its log "+agents.EscapePath(log)+" was written since")
 	}
+	return nil
 }
 
-// keepsNames reports whether a file has a name outside of the resource, and
-// the plan left its names inside together.
-func (a *applying) keepsNames(s *step) bool {
-	inside := a.from.names(s.real.Ino)
-	if uint64(len(inside)) >= s.real.Links {
+// sameAsCopy reports whether a file that the plan did not change is the same
+// on both sides.
+func (a *applying) sameAsCopy(ctx context.Context, path string) bool {
+	there, _, err := a.store.Look(ctx, a.home(path))
+	if err != nil {
 		return false
 	}
-	for _, name := range inside {
-		other := a.byPath[name]
-		if name != s.Path && (other == nil || other.New.ID != s.New.ID || other.New.Link != s.New.Link || s.New.Link == "") {
-			return false
-		}
-	}
-	return true
+	here, _, err := a.store.Look(ctx, filepath.Join(a.rec.Path, filepath.FromSlash(path)))
+	return err == nil && here.ID == there.ID
 }
 
 // list sorts the files into the result's lists.
@@ -419,7 +475,7 @@ func (a *applying) moved(err error) error {
 
 // transferred is a step as a transfer takes it.
 func (a *applying) transferred(ctx context.Context, s *step) (snapshot.Transferred, error) {
-	t := snapshot.Transferred{Path: s.Path, Before: s.real.Identity, Old: s.Old, New: s.New, InPlace: s.place}
+	t := snapshot.Transferred{Path: s.Path, Before: s.real.Identity, Old: s.Old, New: s.New, InPlace: s.place, Keep: s.keep, LinkTo: s.link}
 	if s.real.Kind != fsx.KindNone {
 		t.Old.UID, t.Old.GID = s.real.UID, s.real.GID
 		if s.New.UID == s.Old.UID && s.New.GID == s.Old.GID && s.Old.Exists() && s.New.Exists() {

@@ -70,7 +70,7 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, *
 		return nil, nil, err
 	}
 	if single(req.Resource) {
-		rec.File = filepath.Base(homeFile(req.Resource))
+		rec.File = filepath.Base(resolved(req.Resource.Location))
 	}
 	dir := placeFor(rec.Dir, req.Dir)
 	rec.Path = filepath.Join(dir, rec.Entry)
@@ -91,21 +91,20 @@ func single(r agents.Resource) bool {
 	return r.Type == agents.TypeFile || r.Type == agents.TypeSQLite
 }
 
-// homeFile is where a single file lies: a link to one stands for it. One that
-// is not there just now is where its name says.
-func homeFile(r agents.Resource) string {
-	if real, err := filepath.EvalSymlinks(r.Location); err == nil {
-		return real
+// homeOf is the directory that a resource is, or is in.
+func homeOf(r agents.Resource) string {
+	if single(r) {
+		return filepath.Dir(resolved(r.Location))
 	}
 	return r.Location
 }
 
-// homeOf is the directory that a resource is, or is in.
-func homeOf(r agents.Resource) string {
-	if single(r) {
-		return filepath.Dir(homeFile(r))
+// resolved is where a location leads to; itself, where nothing is there.
+func resolved(location string) string {
+	if real, err := filepath.EvalSymlinks(location); err == nil {
+		return real
 	}
-	return r.Location
+	return location
 }
 
 // look surveys a resource.

@@ -36,13 +36,22 @@ func (s *Strategy) Undo(ctx context.Context, ws sandbox.Workspace, journalDir st
 	if err := tr.Undo(); err != nil {
 		return undoError(ws, err)
 	}
-	if err := tr.Forget(); err != nil {
+	if err := forget(tr); err != nil {
 		return fmt.Errorf("undo the apply to %s: %w", ws.Resource.Location, err)
 	}
 	if err := fsx.MkdirAll(journalDir, 0o700); err != nil {
 		return err
 	}
 	return fsx.Publish(filepath.Join(journalDir, undoneName), []byte("undone\n"), 0o600)
+}
+
+// forget ends a transfer, with the folders that were made for it.
+func forget(tr *snapshot.Transferring) error {
+	if err := tr.Forget(); err != nil {
+		return err
+	}
+	tidyStage(tr.Stage())
+	return nil
 }
 
 // CanUndo looks at every path that Undo would put back.
@@ -101,7 +110,7 @@ func (s *Strategy) Recover(ctx context.Context, ws sandbox.Workspace, journalDir
 			return "", "", fmt.Errorf("end the apply to %s: %w", ws.Resource.Location, err)
 		}
 	}
-	if err := tr.Forget(); err != nil {
+	if err := forget(tr); err != nil {
 		return "", "", fmt.Errorf("end the apply to %s: %w", ws.Resource.Location, err)
 	}
 	return agents.ApplyReverted, "", nil
