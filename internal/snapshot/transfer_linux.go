@@ -230,8 +230,19 @@ func (t *Transferring) Stage() string { return string(t.in.Stage) }
 // were replaced.
 func (t *Transferring) Late() ([]fsx.Late, error) { return t.move.LateWrites() }
 
-// Forget removes the journal, the before-images and what else was staged.
-func (t *Transferring) Forget() error { return finish(t.journal, t.move, t.in) }
+// Forget removes the intent, the before-images and what else was staged. The
+// folder of the journal stays, with what else is in it.
+func (t *Transferring) Forget() error {
+	if err := t.move.Forget(); err != nil {
+		return err
+	}
+	return clearIntent(t.journal, t.in)
+}
+
+// clearIntent removes what is left of a transfer whose move is forgotten.
+func clearIntent(journal string, in intent) error {
+	return errors.Join(in.clear(), fsx.RemoveAll(moveDir(journal)), removeIfThere(intentFile(journal)))
+}
 
 // LoadTransfer returns the transfer whose intent is in the folder journal, or
 // fs.ErrNotExist where there is none, or one that never got to its first step,
@@ -243,7 +254,7 @@ func LoadTransfer(journal string) (*Transferring, error) {
 	}
 	m, err := fsx.LoadMove(moveDir(journal))
 	if errors.Is(err, fs.ErrNotExist) {
-		if cerr := errors.Join(in.clear(), fsx.RemoveAll(moveDir(journal)), removeIfThere(intentFile(journal))); cerr != nil {
+		if cerr := clearIntent(journal, in); cerr != nil {
 			return nil, cerr
 		}
 		return nil, fmt.Errorf("no transfer in %s: %w", journal, fs.ErrNotExist)

@@ -288,3 +288,26 @@ func TestKillApplyAndUndo(t *testing.T) {
 		})
 	}
 }
+
+// TestKillUndoAgain: a second Undo ends what the first began.
+func TestKillUndoAgain(t *testing.T) {
+	everyFault(t, "kill", func(t *testing.T, failpoint string) bool {
+		b := created(t, killBase, killPlan)
+		before := state(t, b.real)
+		b.mustApply(false)
+		reached, _ := b.child(task{Do: "undo"}, failpoint)
+		b.mustUndo()
+		same(t, "undo", before, state(t, b.real))
+		if got := b.ended(before, nil); got != agents.ApplyReverted {
+			t.Errorf("after undo it is %s", got)
+		}
+		entries, err := os.ReadDir(b.journal)
+		must(t, err)
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), "undone") {
+				t.Errorf("left in the journal: %s", e.Name())
+			}
+		}
+		return reached
+	})
+}

@@ -36,13 +36,14 @@ func (s *Strategy) Undo(ctx context.Context, ws sandbox.Workspace, journalDir st
 	if err := tr.Undo(); err != nil {
 		return undoError(ws, err)
 	}
+	// Said before the journal goes: a second Undo has to find one of the two.
+	if err := fsx.Publish(filepath.Join(journalDir, undoneName), []byte("undone\n"), 0o600); err != nil {
+		return err
+	}
 	if err := forget(tr); err != nil {
 		return fmt.Errorf("undo the apply to %s: %w", ws.Resource.Location, err)
 	}
-	if err := fsx.MkdirAll(journalDir, 0o700); err != nil {
-		return err
-	}
-	return fsx.Publish(filepath.Join(journalDir, undoneName), []byte("undone\n"), 0o600)
+	return nil
 }
 
 // forget ends a transfer, with the folders that were made for it.
@@ -78,10 +79,11 @@ func undoError(ws sandbox.Workspace, err error) error {
 // applied returns the transfer of an apply that is to be undone; nil when it
 // was undone already.
 func (s *Strategy) applied(ctx context.Context, ws sandbox.Workspace, journalDir string) (*snapshot.Transferring, error) {
-	if exists(filepath.Join(journalDir, undoneName)) {
+	undone := exists(filepath.Join(journalDir, undoneName))
+	tr, err := snapshot.LoadTransfer(journalDir)
+	if undone && errors.Is(err, fs.ErrNotExist) {
 		return nil, ctx.Err()
 	}
-	tr, err := snapshot.LoadTransfer(journalDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("undo: the journal of the apply to %s is not in %s: %w", ws.Resource.Location, journalDir, agents.ErrNotFound)
 	}
