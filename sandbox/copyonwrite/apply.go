@@ -292,7 +292,8 @@ func did(was, is bool) string {
 	return "changed"
 }
 
-// merge merges the texts of both sides, with the real side's bits.
+// merge merges the texts of both sides, with the real side's bits and
+// attributes where the plan left them.
 func (a *applying) merge(ctx context.Context, s *step) (bool, error) {
 	theirs, err := os.ReadFile(a.home(s.Path))
 	if err != nil {
@@ -312,6 +313,9 @@ func (a *applying) merge(ctx context.Context, s *step) (bool, error) {
 	s.New.ID = id
 	if s.Old.Mode == s.New.Mode {
 		s.New.Mode = s.has.Mode
+	}
+	if sameXattrs(s.Old.Xattr, s.New.Xattr) {
+		s.New.Xattr = s.has.Xattr
 	}
 	s.New.UID, s.New.GID, s.New.Link = s.has.UID, s.has.GID, ""
 	return true, nil

@@ -70,7 +70,9 @@ func (a *applying) choose(s *step) {
 	dir := filepath.Dir(a.home(s.Path))
 	switch {
 	case !fsx.Writable(dir), !fsx.SameMount(a.home(s.Path), dir):
-		s.place = true
+		if s.place = true; !sameXattrs(s.Old.Xattr, s.New.Xattr) {
+			a.refuse(s.Path, s.did()+" its attributes, and on the real side it can only be written in place, which keeps them")
+		}
 	case s.real.Links > 1:
 		s.place = a.keepsNames(s)
 	}

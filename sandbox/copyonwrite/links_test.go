@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pkg/xattr"
+
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/oracle"
 	"github.com/cleveragents/agents/sandbox"
@@ -103,6 +105,10 @@ func TestApplyToAMountedFile(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) })
 	b.create()
 	b.plan("echo new >mounted; echo b >a")
+	if xattr.LSet(b.ws.Path+"/mounted", "user.note", []byte("plan")) == nil {
+		b.mustRefuse(false, "mounted")
+		must(t, xattr.LRemove(b.ws.Path+"/mounted", "user.note"))
+	}
 	before := state(t, b.real)
 	b.mustApply(false)
 	if got := read(t, filepath.Join(b.dir, "source")); got != "new\n" {
@@ -156,6 +162,25 @@ func TestChildOfAnother(t *testing.T) {
 	}
 	b.mustUndo()
 	same(t, "undo", before, settled())
+}
+
+// TestMergeKeepsTheUsersAttributes, as it keeps the user's bits.
+func TestMergeKeepsTheUsersAttributes(t *testing.T) {
+	b := created(t, "seq 10 >f", "sed -i s/^1$/one/ f")
+	b.user("sed -i s/^10$/ten/ f")
+	if err := xattr.LSet(b.real+"/f", "user.note", []byte("mine")); err != nil {
+		t.Skipf("no extended attributes: %v", err)
+	}
+	before := state(t, b.real)
+	b.mustApply(true)
+	if got, err := xattr.LGet(b.real+"/f", "user.note"); err != nil || string(got) != "mine" {
+		t.Errorf("the attribute is %q, %v", got, err)
+	}
+	if got := read(t, b.real+"/f"); got != "one\n2\n3\n4\n5\n6\n7\n8\n9\nten\n" {
+		t.Errorf("f = %q", got)
+	}
+	b.mustUndo()
+	same(t, "undo", before, state(t, b.real))
 }
 
 // between is a context that runs something whenever it is asked whether it is
