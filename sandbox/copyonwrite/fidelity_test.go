@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/cleveragents/agents/internal/oracle"
+	"github.com/cleveragents/agents/sandbox"
 )
 
 // kinds are what the trees of TestEverythingIsKept must have had among them.
@@ -217,9 +218,14 @@ func TestEverythingIsKept(t *testing.T) {
 		now := state(t, b.ws.Path)
 		cp := b.capture()
 		g.change(rapid.IntRange(0, 10).Draw(rt, "more"), b.ws.Path)
-		b.restore("")
+		restore := func(ref string) {
+			if _, err := b.strategy.Restore(t.Context(), b.ws, sandbox.RestoreRequest{Objects: b.objects, Ref: ref}); err != nil {
+				rt.Fatalf("restore: %v", err)
+			}
+		}
+		restore("")
 		fail("the base again", real, state(t, b.ws.Path))
-		b.restore(cp.Ref)
+		restore(cp.Ref)
 		fail("the state again", now, state(t, b.ws.Path))
 		fail("the resource", real, state(t, b.real))
 		if res := b.mustApply(false); res.State == "applied" {
