@@ -88,10 +88,14 @@ func (b bench) move(then func(*fsx.Move) error) error {
 	var list []fsx.Op
 	for path := range union(killFrom, killTo) {
 		n := killTo[path]
-		if n == killFrom[path] && killTimes[path] == 0 {
+		mtime, timed := killTimes[path]
+		if n == killFrom[path] && !timed {
 			continue
 		}
-		op := fsx.Op{Path: path, Mtime: killTimes[path], InPlace: inPlace[path]}
+		op := fsx.Op{Path: path, InPlace: inPlace[path]}
+		if timed {
+			op.Mtime = &mtime
+		}
 		if killFrom[path].kind != fsx.KindNone {
 			id, err := fsx.Identify(filepath.Join(b.root, path))
 			if err != nil {

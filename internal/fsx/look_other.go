@@ -30,8 +30,3 @@ func IsDatabase(path string) bool { return false }
 
 // DatabaseLogs are the endings of the names of a database's logs.
 func DatabaseLogs() []string { return []string{"-wal", "-journal"} }
-
-// SyncFS is agents.ErrUnsupported, as Look is.
-func SyncFS(dir string) error {
-	return fmt.Errorf("sync the file system of %s: needs Linux: %w", showPath(dir), agents.ErrUnsupported)
-}

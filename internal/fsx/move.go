@@ -95,7 +95,7 @@ type Op struct {
 	Keep    bool        // see above
 	InPlace bool        // see above
 	Perm    fs.FileMode // permission bits (with setuid, setgid and sticky) for Dir and Keep; a staged file brings its own
-	Mtime   int64       // modification time for Dir and Keep, in nanoseconds since 1970; 0 = as it comes, which for Keep is as it was
+	Mtime   *int64      // modification time for Dir and Keep, in nanoseconds since 1970; nil = as it comes, which for Keep is as it was
 }
 
 // MoveState is how far a Move is.

@@ -94,7 +94,7 @@ type moveDir struct {
 	Work  bool   `json:"w,omitempty"` // names in it change: it must be writable for the time
 	Sets  bool   `json:"x,omitempty"` // gets the bits Final
 	Final uint32 `json:"e,omitempty"`
-	Time  int64  `json:"u,omitempty"` // gets this modification time; 0 = as it comes
+	Time  *int64 `json:"u,omitempty"` // gets this modification time; nil = as it comes
 }
 
 // write publishes the journal as prepared.

@@ -96,7 +96,7 @@ func (p *movePlan) add(op *Op) error {
 		why = "not a clean path below the root"
 	case op.Keep && (op.Staged != "" || op.Dir), op.Keep && op.Before.Kind != KindFile:
 		why = "Keep is for a file that is there, alone"
-	case op.Mtime != 0 && !op.Keep && !op.Dir:
+	case op.Mtime != nil && !op.Keep && !op.Dir:
 		why = "Mtime is for Dir and Keep"
 	case op.Dir && op.Staged != "" && op.Before.Kind == KindDir:
 		why = "a staged directory cannot replace a directory"
@@ -298,8 +298,8 @@ func (p *movePlan) foresee() error {
 			if err != nil {
 				return err
 			}
-			if after.Mode = PermissionBits(op.Perm); mtime != 0 {
-				after.Mtime = mtime
+			if after.Mode = PermissionBits(op.Perm); mtime != nil {
+				after.Mtime = *mtime
 			}
 		}
 		p.becomes[after.key()] = after
@@ -316,7 +316,7 @@ func (p *movePlan) mkdir(at place, op *Op) error {
 		return err
 	}
 	if op.Before.Kind == KindDir {
-		if op.Before.Mode == final && mtime == 0 {
+		if op.Before.Mode == final && mtime == nil {
 			return nil
 		}
 		dir, err := p.dirAt(at) // also for the time that it has: names in it may change
@@ -361,8 +361,8 @@ func (p *movePlan) arrive(at place, op *Op) error {
 		if err != nil {
 			return err
 		}
-		if mtime != 0 {
-			after.Mtime = mtime
+		if mtime != nil {
+			after.Mtime = *mtime
 		}
 		if after.Mode == op.Before.Mode && after.Mtime == op.Before.Mtime {
 			return nil
@@ -389,18 +389,18 @@ func (p *movePlan) arrive(at place, op *Op) error {
 
 // stored returns what the file system keeps of a modification time, which may
 // be coarser, by giving it to the hold: a step is known by the time that it set.
-func (p *movePlan) stored(at place, mtime int64) (int64, error) {
-	if mtime == 0 {
-		return 0, nil
+func (p *movePlan) stored(at place, mtime *int64) (*int64, error) {
+	if mtime == nil {
+		return nil, nil
 	}
-	if err := p.m.chtimesFD(p.m.hold.fd, mtime, p.m.hold.path); err != nil {
-		return 0, p.fail(at, err)
+	if err := p.m.chtimesFD(p.m.hold.fd, *mtime, p.m.hold.path); err != nil {
+		return nil, p.fail(at, err)
 	}
 	id, err := p.m.hold.identifyDir("")
 	if err != nil {
-		return 0, p.fail(at, err)
+		return nil, p.fail(at, err)
 	}
-	return id.Mtime, nil
+	return &id.Mtime, nil
 }
 
 // staged returns the identity of a finished thing, if it can be moved.

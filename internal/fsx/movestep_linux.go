@@ -459,9 +459,9 @@ func (m *Move) restoreDirs() error {
 		if mode == d.Mode|0o700 || d.Sets && (mode == d.Final || mode == d.Final|0o700) {
 			mode = d.Mode
 		}
-		mtime := d.Mtime
-		if !d.Work && id.Mtime != d.Time {
-			mtime = 0
+		mtime := &d.Mtime
+		if !d.Work && (d.Time == nil || id.Mtime != *d.Time) {
+			mtime = nil
 		}
 		if err == nil {
 			err = t.settle(m, rel, mode, mtime)

@@ -18,9 +18,9 @@ import (
 
 // timed gives ops times: every directory that stays or comes gets one, also
 // those that nothing else happens to, and kept files do.
-func timed(t testing.TB, root string, list []fsx.Op, from, to plain, at func(path string) int64) ([]fsx.Op, map[string]int64) {
+func timed(t testing.TB, root string, list []fsx.Op, from, to plain, at func(path string) *int64) ([]fsx.Op, map[string]*int64) {
 	t.Helper()
-	want := map[string]int64{}
+	want := map[string]*int64{}
 	for i := range list {
 		if op := &list[i]; op.Dir {
 			op.Mtime = at(op.Path)
@@ -40,13 +40,13 @@ func timed(t testing.TB, root string, list []fsx.Op, from, to plain, at func(pat
 	return list, want
 }
 
-func sameTimes(t testing.TB, root string, want map[string]int64) {
+func sameTimes(t testing.TB, root string, want map[string]*int64) {
 	t.Helper()
 	for path, mtime := range want {
 		id, err := fsx.Identify(filepath.Join(root, path))
 		must(t, err)
-		if mtime != 0 && id.Mtime != mtime {
-			t.Fatalf("%q has the time %d, want %d", path, id.Mtime, mtime)
+		if mtime != nil && id.Mtime != *mtime {
+			t.Fatalf("%q has the time %d, want %d", path, id.Mtime, *mtime)
 		}
 	}
 }
@@ -60,10 +60,13 @@ func TestMoveTimes(t *testing.T) {
 		from, to := genTree(rt, "from"), genTree(rt, "to")
 		b := newBenchIn(t, at, from)
 		list := ops(t, b.root, b.stage, from, to)
-		times := map[string]int64{}
-		list, want := timed(t, b.root, list, from, to, func(path string) int64 {
+		times := map[string]*int64{}
+		list, want := timed(t, b.root, list, from, to, func(path string) *int64 {
 			if _, ok := times[path]; !ok {
-				times[path] = rapid.SampledFrom([]int64{0, 1, -5e9 - 1, 1e18 + 123456789, 1700000000987654321}).Draw(rt, "time")
+				times[path] = nil
+				if at := rapid.SampledFrom([]int64{-1, 0, 1, -5e9 - 1, 1e18 + 123456789, 1700000000987654321}).Draw(rt, "time"); at != -1 {
+					times[path] = &at
+				}
 			}
 			return times[path]
 		})
@@ -94,7 +97,7 @@ func TestMoveOfManyTimes(t *testing.T) {
 		tree[string(rune('A'+i))] = file("x")
 	}
 	b := newBench(t, tree)
-	list, want := timed(t, b.root, nil, tree, tree, func(path string) int64 { return 1e18 + int64(path[0]) })
+	list, want := timed(t, b.root, nil, tree, tree, func(path string) *int64 { at := int64(1e18) + int64(path[0]); return &at })
 	_, before := read(t, b.root)
 	m, err := fsx.PrepareMove(b.journal, []string{b.root}, b.hold, list)
 	must(t, err)
@@ -109,7 +112,7 @@ func TestMoveTimesAmongStrangers(t *testing.T) {
 	tree := plain{"f": file("1"), "d": dir(0o755), "d/x": file("2"), "w": dir(0o755), "w/x": file("3")}
 	to := plain{"f": file("1"), "d": dir(0o755), "d/x": file("2"), "w": dir(0o755)}
 	b := newBench(t, tree)
-	list, _ := timed(t, b.root, ops(t, b.root, b.stage, tree, to), tree, to, func(string) int64 { return 1e18 })
+	list, _ := timed(t, b.root, ops(t, b.root, b.stage, tree, to), tree, to, func(string) *int64 { at := int64(1e18); return &at })
 	m, err := fsx.PrepareMove(b.journal, []string{b.root}, b.hold, list)
 	must(t, err)
 	must(t, m.Run(t.Context()))
@@ -118,7 +121,8 @@ func TestMoveTimesAmongStrangers(t *testing.T) {
 	mine := time.Unix(1234567890, 0)
 	must(t, errors.Join(os.Chtimes(b.root+"/d", mine, mine), os.Chtimes(b.root+"/f", mine, mine)))
 	must(t, m.Undo())
-	sameTimes(t, b.root, map[string]int64{"d": mine.UnixNano(), "f": mine.UnixNano()})
+	want := mine.UnixNano()
+	sameTimes(t, b.root, map[string]*int64{"d": &want, "f": &want})
 	got, _ := read(t, b.root)
 	if got["f"].content != "later" || got["w/x"].content != "3" {
 		t.Errorf("tree = %v", got)
@@ -134,15 +138,15 @@ func TestMoveRefusesTimes(t *testing.T) {
 	staged := filepath.Join(b.stage, "s")
 	must(t, os.WriteFile(staged, nil, 0o644))
 	for name, op := range map[string]fsx.Op{
-		"staged": {Path: "f", Before: id, Staged: staged, Mtime: 1},
-		"gone":   {Path: "f", Before: id, Mtime: 1},
+		"staged": {Path: "f", Before: id, Staged: staged, Mtime: new(int64)},
+		"gone":   {Path: "f", Before: id, Mtime: new(int64)},
 	} {
 		if _, err := fsx.PrepareMove(b.journal, []string{b.root}, b.hold, []fsx.Op{op}); !errors.Is(err, agents.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}
 	id.Mode = 0o600
-	if _, err := fsx.PrepareMove(b.journal, []string{b.root}, b.hold, []fsx.Op{{Path: "f", Before: id, Keep: true, Perm: 0o600, Mtime: 1}}); !errors.Is(err, agents.ErrConflict) {
+	if _, err := fsx.PrepareMove(b.journal, []string{b.root}, b.hold, []fsx.Op{{Path: "f", Before: id, Keep: true, Perm: 0o600, Mtime: new(int64)}}); !errors.Is(err, agents.ErrConflict) {
 		t.Errorf("another file: %v, want ErrConflict", err)
 	}
 	if _, err := os.Stat(filepath.Join(b.journal, "move-prepared")); !errors.Is(err, fs.ErrNotExist) {

@@ -194,11 +194,12 @@ func (t *tree) identifyDir(rel string) (Identity, error) {
 	return identityOfStat(&st), nil
 }
 
-// settle gives directory rel these bits and, unless it is 0, this modification
-// time, and makes them and its names durable, or leaves that to syncRoots. The
-// time of a directory that is another user's stays as it comes. A directory that may not be read cannot be synced by itself; its file system's
-// journal has it.
-func (t *tree) settle(m *Move, rel string, mode uint32, mtime int64) error {
+// settle gives directory rel these bits and, unless it is nil, this
+// modification time, and makes them and its names durable, or leaves that to
+// syncRoots. The time of a directory that is another user's stays as it comes.
+// A directory that may not be read cannot be synced by itself; its file
+// system's journal has it.
+func (t *tree) settle(m *Move, rel string, mode uint32, mtime *int64) error {
 	fd, err := t.dir(rel)
 	if err != nil {
 		return err
@@ -218,8 +219,8 @@ func (t *tree) settle(m *Move, rel string, mode uint32, mtime int64) error {
 			return err
 		}
 	}
-	if mtime != 0 && have.Mtime != mtime {
-		if err := m.chtimesFD(fd, mtime, path.Join(t.path, rel)); err != nil && !errors.Is(err, unix.EPERM) {
+	if mtime != nil && have.Mtime != *mtime {
+		if err := m.chtimesFD(fd, *mtime, path.Join(t.path, rel)); err != nil && !errors.Is(err, unix.EPERM) {
 			return err
 		}
 	}

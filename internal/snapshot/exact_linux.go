@@ -15,6 +15,15 @@ import (
 // What the restore of an exact root needs beside bytes and bits: times of
 // directories whose names it changes, all names of a file together, and holes.
 
+// time returns the modification time for a directory or a kept file: nil where
+// none was recorded.
+func (it item) time() *int64 {
+	if !it.times {
+		return nil
+	}
+	return &it.mtime
+}
+
 // quiet reports whether only times, links or holes differ, which nobody looks
 // for in a list of changed files.
 func (c change) quiet() bool {
@@ -89,7 +98,7 @@ func (r *restorer) keepTimes() error {
 		if err != nil {
 			return fmt.Errorf("%s %q: %w", root.Name, dir, err)
 		}
-		r.ops = append(r.ops, fsx.Op{Root: op.Root, Path: dir, Before: before, Dir: true, Perm: fileMode(0, e.mode&0o7777), Mtime: e.mtime})
+		r.ops = append(r.ops, fsx.Op{Root: op.Root, Path: dir, Before: before, Dir: true, Perm: fileMode(0, e.mode&0o7777), Mtime: &e.mtime})
 	}
 	return nil
 }

@@ -293,10 +293,10 @@ func (r *restorer) operation(c change, sync bool) error {
 	switch {
 	case !c.new.exists():
 	case c.new.isDir():
-		op.Mtime = c.new.mtime
+		op.Mtime = c.new.time()
 		err = r.directory(c, &op)
 	case c.keeps() && !r.hasOtherNames(c):
-		op.Keep, op.Mtime = true, c.new.mtime
+		op.Keep, op.Mtime = true, c.new.time()
 	default:
 		op.Staged, err = r.make(c.root, c.new, sync)
 	}

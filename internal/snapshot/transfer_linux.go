@@ -85,10 +85,10 @@ func (p *preparing) operation(t Transferred, sync bool) error {
 	switch {
 	case !c.new.exists():
 	case c.new.isDir():
-		op.Dir, op.Mtime = true, c.new.mtime
+		op.Dir, op.Mtime = true, c.new.time()
 		err = p.directory(c, &op)
 	case (t.Keep || c.keeps()) && t.Before.Kind == fsx.KindFile:
-		op.Keep, op.Mtime = true, c.new.mtime
+		op.Keep, op.Mtime = true, c.new.time()
 	case t.LinkTo != "":
 		op.Staged, err = p.name(t, c.new, sync)
 	default:

@@ -88,7 +88,7 @@ func (u *update) run(ctx context.Context) error {
 	if err := u.move(ctx); err != nil {
 		return err
 	}
-	u.res.State = agents.ApplyApplied
+	u.list()
 	return u.setBase(u.base, u.origin)
 }
 
@@ -250,6 +250,23 @@ func (u *update) move(ctx context.Context) error {
 		return errors.Join(err, u.recoverMove(ctx))
 	}
 	return tr.Forget()
+}
+
+// list fills the result with the files that the sandbox took over.
+func (u *update) list() {
+	u.res.State = agents.ApplyApplied
+	for _, c := range u.changes {
+		was := c.Old.Exists() && !c.Old.Mode.IsDir()
+		is := c.New.Exists() && !c.New.Mode.IsDir()
+		switch {
+		case !was && is:
+			u.res.Added = append(u.res.Added, c.Path)
+		case was && !is:
+			u.res.Deleted = append(u.res.Deleted, c.Path)
+		case was && is && !sameThing(c.Old, c.New):
+			u.res.Changed = append(u.res.Changed, c.Path)
+		}
+	}
 }
 
 // refuse names a path at which the two sides do not fit.
