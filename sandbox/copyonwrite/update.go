@@ -256,16 +256,7 @@ func (u *update) move(ctx context.Context) error {
 func (u *update) list() {
 	u.res.State = agents.ApplyApplied
 	for _, c := range u.changes {
-		was := c.Old.Exists() && !c.Old.Mode.IsDir()
-		is := c.New.Exists() && !c.New.Mode.IsDir()
-		switch {
-		case !was && is:
-			u.res.Added = append(u.res.Added, c.Path)
-		case was && !is:
-			u.res.Deleted = append(u.res.Deleted, c.Path)
-		case was && is && !sameThing(c.Old, c.New):
-			u.res.Changed = append(u.res.Changed, c.Path)
-		}
+		note(u.res, c.Path, c.Old, c.New)
 	}
 }
 
