@@ -13,6 +13,7 @@ import (
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/snapshot"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 // files is the name of the root in states.
@@ -95,7 +96,7 @@ func (b *box) ensureBase(ctx context.Context) error {
 // where both are on a file system that can.
 func (b *box) baseStore(ctx context.Context) (*snapshot.Store, error) {
 	return b.states.Get(ctx, b.rec.Base, func() snapshot.Options {
-		return snapshot.Options{Clones: fsx.CanClone(filepath.Dir(b.rec.Path), existing(b.rec.Base))}
+		return snapshot.Options{Clones: fsx.CanClone(filepath.Dir(b.rec.Path), folder.Existing(b.rec.Base))}
 	})
 }
 

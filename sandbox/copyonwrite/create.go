@@ -2,8 +2,6 @@ package copyonwrite
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,11 +12,10 @@ import (
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 var _ sandbox.Strategy = (*Strategy)(nil)
-
-const entryPrefix = "ca-sandbox-"
 
 // Create copies the resource: bytes (shared with the original where the file
 // system can), permission bits, times, owners where the process may, links,
@@ -54,7 +51,7 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, *
 	if err := s.Remove(ctx, left); err != nil {
 		return nil, nil, fmt.Errorf("clear what a killed creation left: %w", err)
 	}
-	rec := record{SandboxID: req.SandboxID, PlanID: req.PlanID, Entry: newEntry(req.PlanID), Base: req.Shared, Boot: bootID(), Begun: time.Now().UnixNano()}
+	rec := record{SandboxID: req.SandboxID, PlanID: req.PlanID, Entry: folder.NewEntry(req.PlanID), Base: req.Shared, Boot: bootID(), Begun: time.Now().UnixNano()}
 	if rec.Base == "" {
 		rec.Base = filepath.Join(req.PrivateDir, "base")
 	}
@@ -75,11 +72,11 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, *
 	dir := placeFor(rec.Dir, req.Dir)
 	rec.Path = filepath.Join(dir, rec.Entry)
 	if rec.File == "" { // around a single file, our directory may well lie
-		if err := outside(dir, rec.Dir); err != nil {
+		if err := folder.Outside(dir, rec.Dir); err != nil {
 			return nil, nil, err
 		}
 	}
-	if rec.Near, err = beside(dir, req.PrivateDir, rec.Entry); err != nil {
+	if rec.Near, err = folder.Beside(dir, req.PrivateDir, rec.Entry); err != nil {
 		return nil, nil, err
 	}
 	left.Path = rec.Path
@@ -126,33 +123,6 @@ func look(ctx context.Context, r agents.Resource) (*fsx.Survey, error) {
 		return fsx.SurveyFile(real)
 	}
 	return fsx.SurveyTree(ctx, real)
-}
-
-// newEntry returns the name of a new sandbox's directory.
-func newEntry(planID string) string {
-	var random [4]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return entryPrefix + planID[:min(len(planID), 100)] + "-" + hex.EncodeToString(random[:])
-}
-
-// outside refuses a sandbox directory inside the tree that it isolates.
-func outside(dir, resource string) error {
-	if !filepath.IsAbs(dir) {
-		return fmt.Errorf("sandbox directory %q is not absolute: %w", dir, agents.ErrInvalid)
-	}
-	top, err := os.Stat(resource)
-	if err != nil {
-		return err
-	}
-	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
-		if fi, err := os.Stat(at); err == nil && os.SameFile(fi, top) {
-			return agents.WithHint(fmt.Errorf("sandbox directory %s lies inside the resource %s: %w", dir, resource, agents.ErrInvalid),
-				"set sandbox.dir, or the data directory, to a place outside of it")
-		}
-		if at == filepath.Dir(at) {
-			return nil
-		}
-	}
 }
 
 // build copies what was surveyed.

@@ -9,13 +9,14 @@ import (
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 // placeFor returns the folder for the sandbox of a directory: the usual one,
 // unless the copy would share no bytes there and would on the directory's own
 // file system, where there is a place for it.
 func placeFor(dir, usual string) string {
-	if fsx.CanClone(dir, existing(usual)) {
+	if fsx.CanClone(dir, folder.Existing(usual)) {
 		return usual
 	}
 	if near := outsideOf(dir); near != "" && fsx.CanClone(dir, near) {
@@ -47,40 +48,12 @@ func outsideOf(dir string) string {
 	return best
 }
 
-// existing returns the nearest directory that is there.
-func existing(dir string) string {
-	for !exists(dir) && dir != filepath.Dir(dir) {
-		dir = filepath.Dir(dir)
-	}
-	return dir
-}
-
-// beside returns the folder for what must share the sandbox's file system, or
-// "" where the private folder does.
-func beside(dir, private, entry string) (string, error) {
-	at := existing(dir)
-	fi, err := os.Stat(at)
-	if err == nil && !fi.IsDir() {
-		err = fmt.Errorf("%s is not a directory: %w", at, agents.ErrInvalid)
-	}
-	if err != nil {
-		return "", fmt.Errorf("sandbox directory: %w", err)
-	}
-	if fsx.SameMount(at, private) {
-		return "", nil
-	}
-	return filepath.Join(dir, nearName(entry)), nil
-}
-
-// nearName is the name of the private part beside a sandbox.
-func nearName(entry string) string { return ".ca-private-" + strings.TrimPrefix(entry, entryPrefix) }
-
 // applyStage returns a folder on the mount of the resource for what an apply
 // brings and for its before-images: beside the journal, else outside of the
 // resource, else inside it under a name that never comes home.
 func (b *box) applyStage(journal string) (string, error) {
 	name := "apply-" + b.rec.SandboxID
-	if fsx.SameMount(existing(journal), b.rec.Dir) {
+	if fsx.SameMount(folder.Existing(journal), b.rec.Dir) {
 		return filepath.Join(journal, "stage"), nil
 	}
 	if near := outsideOf(b.rec.Dir); near != "" {

@@ -1,17 +1,13 @@
 package copyonwrite
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	agents "github.com/cleveragents/agents"
-	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 // record is sandbox.json. It is written before anything is made outside the
@@ -39,32 +35,15 @@ const recordVersion = 1
 
 // loadRecord reads sandbox.json. None is agents.ErrNotFound; one that cannot
 // be understood is agents.ErrDamaged.
-func loadRecord(privateDir string) (record, error) {
-	var rec record
-	data, err := os.ReadFile(filepath.Join(privateDir, "sandbox.json"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return rec, fmt.Errorf("sandbox record in %s: %w", privateDir, agents.ErrNotFound)
-	case err != nil:
-		return rec, err
-	}
-	if err := json.Unmarshal(data, &rec); err != nil {
-		return rec, fmt.Errorf("sandbox record in %s: %v: %w", privateDir, err, agents.ErrDamaged)
-	}
-	if rec.Version > recordVersion {
-		return rec, fmt.Errorf("sandbox record in %s: %w", privateDir, agents.ErrNewerData)
-	}
-	return rec, nil
+func loadRecord(privateDir string) (rec record, err error) {
+	err = folder.Load(privateDir, recordVersion, &rec)
+	return rec, err
 }
 
 // save publishes the record.
 func (b *box) save() error {
 	b.rec.Version = recordVersion
-	data, err := json.MarshalIndent(b.rec, "", "  ")
-	if err != nil {
-		return err
-	}
-	return fsx.Publish(b.private("sandbox.json"), append(data, '\n'), 0o600)
+	return folder.Save(b.ws.PrivateDir, b.rec)
 }
 
 // The keys of Workspace.Metadata by which another life of the sandbox is made

@@ -26,9 +26,7 @@
 package copyonwrite
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -39,6 +37,7 @@ import (
 	"github.com/cleveragents/agents/internal/git"
 	"github.com/cleveragents/agents/internal/snapshot"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 // Strategy is sandbox.Strategy for directories and files. It may be used from
@@ -85,32 +84,11 @@ func (s *Strategy) open(ws sandbox.Workspace) (*box, error) {
 		return nil, agents.WithHint(fmt.Errorf("sandbox %s was not made to its end: %w", ws.SandboxID, agents.ErrNotFound), "remove it and create it again")
 	}
 	b := s.box(ws, rec)
-	return b, b.ownDirectory()
+	return b, folder.CheckOwn(rec.Path, rec.Dir)
 }
 
 func (s *Strategy) box(ws sandbox.Workspace, rec record) *box {
 	return &box{ws: ws, rec: rec, run: s.Git.WithIdle(ws.Options.GitTimeout), states: &s.states}
-}
-
-// ownDirectory makes sure that what lies at the sandbox's path, if anything,
-// is a directory of its own: nothing of ours may follow a link to the
-// resource that a plan put there.
-func (b *box) ownDirectory() error {
-	fi, err := os.Lstat(b.rec.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if real, err := os.Stat(b.rec.Dir); err == nil && os.SameFile(fi, real) {
-		return fmt.Errorf("the sandbox's directory %s is the resource itself: %w", b.rec.Path, agents.ErrBlocked)
-	}
-	if !fi.IsDir() {
-		return agents.WithHint(fmt.Errorf("the sandbox's directory %s was replaced by something else: %w", b.rec.Path, agents.ErrBlocked),
-			"remove what lies there; the plan's next call makes the sandbox again from its newest checkpoint")
-	}
-	return nil
 }
 
 // private returns a path in the sandbox's private folder.

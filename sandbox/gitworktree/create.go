@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/git"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 var _ sandbox.Strategy = (*Strategy)(nil)
@@ -47,7 +47,7 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, e
 	if err != nil {
 		return nil, err
 	}
-	if err := outside(req.Dir, found); err != nil {
+	if err := folder.Outside(req.Dir, found.Root); err != nil {
 		return nil, err
 	}
 	if err := s.clearKilled(ctx, req); err != nil {
@@ -61,7 +61,7 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, e
 	}}
 	b.ws = sandbox.Workspace{SandboxID: req.SandboxID, PlanID: req.PlanID, Resource: req.Resource,
 		Path: b.rec.Path, PrivateDir: req.PrivateDir, Options: req.Options}
-	if b.rec.Near, err = beside(req, entry); err != nil {
+	if b.rec.Near, err = folder.Beside(req.Dir, req.PrivateDir, entry); err != nil {
 		return nil, err
 	}
 	if err := b.findBase(ctx, req.Like); err != nil {
@@ -78,50 +78,6 @@ func (s *Strategy) clearKilled(ctx context.Context, req sandbox.CreateRequest) e
 		return fmt.Errorf("clear what a killed creation left: %w", err)
 	}
 	return nil
-}
-
-// outside refuses a sandbox directory inside the tree that it isolates.
-func outside(dir string, found git.Found) error {
-	if !filepath.IsAbs(dir) {
-		return fmt.Errorf("sandbox directory %q is not absolute: %w", dir, agents.ErrInvalid)
-	}
-	root, err := os.Stat(found.Root)
-	if err != nil {
-		return err
-	}
-	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
-		if fi, err := os.Stat(at); err == nil && os.SameFile(fi, root) {
-			return agents.WithHint(fmt.Errorf("sandbox directory %s lies inside the repository %s: %w", dir, found.Root, agents.ErrInvalid),
-				"set sandbox.dir to a directory outside of it")
-		}
-		if at == filepath.Dir(at) {
-			return nil
-		}
-	}
-}
-
-// beside returns the folder for what must share the sandbox's file system, or
-// "" where the private folder does.
-func beside(req sandbox.CreateRequest, entry string) (string, error) {
-	private, err := fsx.Identify(req.PrivateDir)
-	if err != nil {
-		return "", err
-	}
-	for at := filepath.Clean(req.Dir); ; at = filepath.Dir(at) {
-		if !exists(at) && at != filepath.Dir(at) {
-			continue
-		}
-		dir, err := fsx.Identify(at + "/.") // the directory itself, through any link
-		switch {
-		case err != nil:
-			return "", fmt.Errorf("sandbox directory: %w", err)
-		case dir.Kind != fsx.KindDir:
-			return "", fmt.Errorf("sandbox directory: %s is not a directory: %w", at, agents.ErrInvalid)
-		case dir.Dev == private.Dev:
-			return "", nil
-		}
-		return filepath.Join(req.Dir, nearName(entry)), nil
-	}
 }
 
 // findBase settles the commit that the plan starts from, and the branch that

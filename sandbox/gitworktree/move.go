@@ -13,6 +13,7 @@ import (
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 // transition moves a target from the commit it is at to another one: the work
@@ -166,7 +167,7 @@ func (m *transition) choosePlaces() error {
 			own = dir
 		}
 	}
-	unique := strings.TrimPrefix(newEntry(m.plan), entryPrefix)
+	unique := strings.TrimPrefix(newEntry(m.plan), folder.EntryPrefix)
 	m.pin = filepath.Join(own, "agents-index-"+unique)
 	hidden := ".agents-stage-" + unique
 	for _, dir := range []string{own, filepath.Dir(m.t.root), m.t.root} {

@@ -1,18 +1,15 @@
 package gitworktree
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"strings"
 
 	agents "github.com/cleveragents/agents"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
-const (
-	branchSpace = "refs/heads/cleveragents/"
-	entryPrefix = "ca-sandbox-"
-)
+// branchSpace begins the full names of all plans' branches.
+const branchSpace = "refs/heads/cleveragents/"
 
 // branchOf returns the full name of a plan's branch: letters, digits, "-",
 // "_", "/" and "." of the plan's id are kept, runs of others become one "-"
@@ -69,20 +66,16 @@ func isAlnum(c byte) bool {
 }
 
 // newEntry returns the name of a new sandbox's directory.
-func newEntry(planID string) string {
-	var random [4]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return entriesOf(planID) + hex.EncodeToString(random[:])
-}
+func newEntry(planID string) string { return folder.NewEntry(entryName(planID)) }
+
+// entryName is a plan's id as a file name.
+func entryName(planID string) string { return strings.ReplaceAll(sanitise(planID), "/", "-") }
 
 // entriesOf is what the names of all sandboxes of a plan begin with.
 func entriesOf(planID string) string {
-	plan := strings.ReplaceAll(sanitise(planID), "/", "-")
-	return entryPrefix + plan[:min(len(plan), 100)] + "-"
+	plan := entryName(planID)
+	return folder.EntryPrefix + plan[:min(len(plan), 100)] + "-"
 }
-
-// nearName is the name of the private part beside a sandbox.
-func nearName(entry string) string { return ".ca-private-" + strings.TrimPrefix(entry, entryPrefix) }
 
 // short returns a branch's name without refs/heads/.
 func short(ref string) string { return strings.TrimPrefix(ref, "refs/heads/") }

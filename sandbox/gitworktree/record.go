@@ -1,19 +1,15 @@
 package gitworktree
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 
 	agents "github.com/cleveragents/agents"
-	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/git"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 // record is sandbox.json. It is written before anything is made outside the
@@ -72,32 +68,15 @@ const recordVersion = 1
 
 // loadRecord reads sandbox.json. None is agents.ErrNotFound; one that cannot
 // be understood is agents.ErrDamaged.
-func loadRecord(privateDir string) (record, error) {
-	var rec record
-	b, err := os.ReadFile(filepath.Join(privateDir, "sandbox.json"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return rec, fmt.Errorf("sandbox record in %s: %w", privateDir, agents.ErrNotFound)
-	case err != nil:
-		return rec, err
-	}
-	if err := json.Unmarshal(b, &rec); err != nil {
-		return rec, fmt.Errorf("sandbox record in %s: %v: %w", privateDir, err, agents.ErrDamaged)
-	}
-	if rec.Version > recordVersion {
-		return rec, fmt.Errorf("sandbox record in %s: %w", privateDir, agents.ErrNewerData)
-	}
-	return rec, nil
+func loadRecord(privateDir string) (rec record, err error) {
+	err = folder.Load(privateDir, recordVersion, &rec)
+	return rec, err
 }
 
 // save publishes the record.
 func (rec record) save(privateDir string) error {
 	rec.Version = recordVersion
-	b, err := json.MarshalIndent(rec, "", "  ")
-	if err != nil {
-		return err
-	}
-	return fsx.Publish(filepath.Join(privateDir, "sandbox.json"), append(b, '\n'), 0o600)
+	return folder.Save(privateDir, rec)
 }
 
 // marker is the file in the private common directory that names the present

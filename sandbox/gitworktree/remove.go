@@ -13,6 +13,7 @@ import (
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/git"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 // Remove takes away our branch and worktree entry in the user's repository,
@@ -38,15 +39,13 @@ func (s *Strategy) Remove(ctx context.Context, ws sandbox.Workspace) error {
 			return fmt.Errorf("remove from %s: %w", rec.User.Root, err)
 		}
 	}
-	if err := b.removeTree(); err != nil {
+	if err := folder.RemoveTree(rec.Path, rec.Entry, rec.User.Root, rec.User.CommonDir, ws.Resource.Location); err != nil {
 		return err
 	}
-	if rec.Near != "" && filepath.Base(rec.Near) == nearName(rec.Entry) {
-		if err := fsx.RemoveAll(rec.Near); err != nil {
-			return err
-		}
+	if err := folder.RemoveNear(rec.Near, rec.Entry); err != nil {
+		return err
 	}
-	return fsx.ClearDir(ws.PrivateDir, "sandbox.json")
+	return fsx.ClearDir(ws.PrivateDir, folder.RecordName)
 }
 
 // removePlaceholder removes our entry first: while it is there, git takes the
@@ -83,7 +82,7 @@ func (b *box) removeEmptyRefs() {
 // ownEntry reports whether the worktree entry is the one that the record
 // means: of our name, and leading to our directory or nowhere yet.
 func (b *box) ownEntry() bool {
-	if !strings.HasPrefix(b.rec.Entry, entryPrefix) || b.rec.Entry != filepath.Base(b.rec.Entry) {
+	if !strings.HasPrefix(b.rec.Entry, folder.EntryPrefix) || b.rec.Entry != filepath.Base(b.rec.Entry) {
 		return false
 	}
 	to, err := os.ReadFile(filepath.Join(b.entryDir(), "gitdir"))
@@ -111,28 +110,4 @@ func (b *box) removeBranch(ctx context.Context) error {
 		return nil
 	}
 	return b.swapBranch(ctx, git.RefChange{Ref: b.rec.Branch, Old: now, New: to})
-}
-
-// removeTree removes the sandbox's directory, after making sure that it is
-// one: of the recorded name, and not the user's own tree by another spelling.
-func (b *box) removeTree() error {
-	fi, err := os.Lstat(b.rec.Path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if filepath.Base(b.rec.Path) != b.rec.Entry || !strings.HasPrefix(b.rec.Entry, entryPrefix) {
-		return fmt.Errorf("%s is not a sandbox's directory: %w", b.rec.Path, agents.ErrDamaged)
-	}
-	if !fi.IsDir() {
-		return fsx.Remove(b.rec.Path) // a plan put a link or a file in its place: that alone goes
-	}
-	for _, other := range []string{b.rec.User.Root, b.rec.User.CommonDir, b.ws.Resource.Location} {
-		if real, err := os.Stat(other); err == nil && os.SameFile(real, fi) {
-			return fmt.Errorf("%s is the user's own repository: %w", b.rec.Path, agents.ErrDamaged)
-		}
-	}
-	return fsx.RemoveAll(b.rec.Path)
 }

@@ -30,16 +30,13 @@
 package gitworktree
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/git"
 	"github.com/cleveragents/agents/internal/snapshot"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 // Strategy is sandbox.Strategy for git repositories. It may be used from
@@ -88,34 +85,11 @@ func (s *Strategy) open(ws sandbox.Workspace) (*box, error) {
 		return nil, errHalfMade(ws)
 	}
 	b := &box{ws: ws, rec: rec, run: s.runner(ws.Options), states: &s.states}
-	if err := b.ownDirectory(); err != nil {
+	if err := folder.CheckOwn(b.rec.Path, rec.User.Root, rec.User.GitDir, rec.User.CommonDir); err != nil {
 		return nil, err
 	}
 	b.settleBase()
 	return b, nil
-}
-
-// ownDirectory makes sure that what lies at the sandbox's path, if anything,
-// is a directory of its own: a plan can put a link to the user's repository
-// there, and nothing of ours may follow it.
-func (b *box) ownDirectory() error {
-	fi, err := os.Lstat(b.rec.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, place := range []string{b.rec.User.Root, b.rec.User.GitDir, b.rec.User.CommonDir} {
-		if real, err := os.Stat(place); err == nil && os.SameFile(fi, real) {
-			return fmt.Errorf("the sandbox's directory %s is the repository itself: %w", b.rec.Path, agents.ErrBlocked)
-		}
-	}
-	if !fi.IsDir() {
-		return agents.WithHint(fmt.Errorf("the sandbox's directory %s was replaced by something else: %w", b.rec.Path, agents.ErrBlocked),
-			"remove what lies there; the plan's next call makes the sandbox again from its newest checkpoint")
-	}
-	return nil
 }
 
 // private returns a path in the sandbox's private folder.
