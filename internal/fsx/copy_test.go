@@ -136,7 +136,7 @@ func TestCopyTreeLeavesNothingOnFailure(t *testing.T) {
 	src := richTree(t)
 	dst := filepath.Join(filepath.Dir(src), "dst")
 	for looks := 0; looks < 30; looks += 3 {
-		_, err := fsx.CopyTree(&lateContext{context.Background(), looks}, src, dst)
+		_, err := fsx.CopyTree(endsAfter(looks), src, dst)
 		if err != nil {
 			if !errors.Is(err, context.Canceled) {
 				t.Fatalf("copy: %v", err)

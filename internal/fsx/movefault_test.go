@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -81,11 +82,17 @@ func immutable(path string) (set, clear func() error) {
 // lateContext ends after some looks at it.
 type lateContext struct {
 	context.Context
-	left int
+	left atomic.Int64
+}
+
+func endsAfter(looks int) *lateContext {
+	c := &lateContext{Context: context.Background()}
+	c.left.Store(int64(looks))
+	return c
 }
 
 func (c *lateContext) Err() error {
-	if c.left--; c.left < 0 {
+	if c.left.Add(-1) < 0 {
 		return context.Canceled
 	}
 	return nil
@@ -97,7 +104,7 @@ func TestMoveInterruptedBetweenSteps(t *testing.T) {
 		b := newBenchIn(t, mkdir(t, base, looks), faultFrom)
 		m := b.prepare(t, faultFrom, faultTo)
 		_, before := read(t, b.root)
-		err := m.Run(&lateContext{context.Background(), looks})
+		err := m.Run(endsAfter(looks))
 		if err == nil {
 			if looks < 5 {
 				t.Fatalf("only %d looks at the context", looks)
