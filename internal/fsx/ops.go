@@ -178,7 +178,7 @@ func syncDir(path string) error {
 
 // RemoveAll removes a tree. It makes directories without owner permission
 // writable first, never follows a link, never crosses into another file
-// system, and takes a missing tree for done.
+// system or what is mounted there, and takes a missing tree for done.
 func RemoveAll(path string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -188,14 +188,21 @@ func RemoveAll(path string) error {
 		return err
 	}
 	dev, ok := device(fi)
-	return removeAll(path, fi, dev, ok)
+	return removal{dev, ok, mountAt(filepath.Dir(path))}.remove(path, fi)
 }
 
-func removeAll(path string, fi fs.FileInfo, dev uint64, known bool) error {
+// removal is where a RemoveAll stays.
+type removal struct {
+	dev   uint64
+	known bool   // dev is
+	mount uint64 // of the directory that the tree is in; 0 = not known
+}
+
+func (r removal) remove(path string, fi fs.FileInfo) error {
 	if !fi.IsDir() {
 		return Remove(path)
 	}
-	if d, _ := device(fi); known && d != dev {
+	if d, _ := device(fi); r.known && d != r.dev || r.mount != mountAt(path) {
 		return &fs.PathError{Op: "remove", Path: path, Err: errors.New("is a mount point")}
 	}
 	if fi.Mode().Perm()&0o700 != 0o700 {
@@ -215,7 +222,7 @@ func removeAll(path string, fi fs.FileInfo, dev uint64, known bool) error {
 		if err != nil {
 			return err
 		}
-		if err := removeAll(filepath.Join(path, e.Name()), child, dev, known); err != nil {
+		if err := r.remove(filepath.Join(path, e.Name()), child); err != nil {
 			return err
 		}
 	}

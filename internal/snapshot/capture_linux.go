@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,6 +99,9 @@ func (t *Tracker) record(ctx context.Context, opts recordOptions) (*recording, e
 }
 
 func (t *Tracker) recordOnce(ctx context.Context, opts recordOptions) (*recording, error) {
+	if err := t.refuseMounts(); err != nil {
+		return nil, err
+	}
 	roots, err := openRoots(t.roots)
 	if err != nil {
 		return nil, err
@@ -121,6 +125,23 @@ func (t *Tracker) recordOnce(ctx context.Context, opts recordOptions) (*recordin
 		return nil, errors.Join(rec.needs(err), rec.close())
 	}
 	return rec, nil
+}
+
+// refuseMounts refuses roots in which something is mounted: what is there is
+// somebody else's, and no part of a state.
+func (t *Tracker) refuseMounts() error {
+	for _, r := range t.roots {
+		mounts, err := fsx.MountsBelow(r.Dir)
+		if err != nil {
+			return &fs.PathError{Op: "look for mounts in", Path: r.Dir, Err: err}
+		}
+		for _, at := range mounts {
+			if real, err := filepath.EvalSymlinks(r.Dir); err == nil && at != real {
+				return agents.WithHint(fmt.Errorf("%s is mounted there: %w", at, agents.ErrBlocked), "unmount it: umount %s", at)
+			}
+		}
+	}
+	return nil
 }
 
 // needs adds to an error of a full disk how much room was wanted, and where.

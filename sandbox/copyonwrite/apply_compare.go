@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"time"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -156,6 +157,10 @@ func asRoot() bool { return os.Geteuid() == 0 }
 // bothChanged refuses a path that both sides changed, unless its texts merge.
 func (a *applying) bothChanged(ctx context.Context, s *step) error {
 	if a.req.Merge && s.Old.Mode.IsRegular() && s.New.Mode.IsRegular() && s.real.Kind == fsx.KindFile && s.Old.Exists() && s.New.Exists() {
+		if s.New.Mode != s.Old.Mode && s.has.Mode != s.Old.Mode && s.has.Mode != s.New.Mode {
+			a.refuse(s.Path, "the plan and the real side gave it different permission bits")
+			return nil
+		}
 		merged, err := a.merge(ctx, s)
 		if err != nil || merged {
 			return err
@@ -207,6 +212,7 @@ func (a *applying) merge(ctx context.Context, s *step) (bool, error) {
 		s.New.Xattr = s.has.Xattr
 	}
 	s.New.UID, s.New.GID, s.New.Link = s.has.UID, s.has.GID, ""
+	s.New.Mtime = time.Now().UnixNano() // neither side has had these bytes
 	return true, nil
 }
 

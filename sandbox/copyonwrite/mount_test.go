@@ -3,13 +3,16 @@
 package copyonwrite_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/oracle"
+	"github.com/cleveragents/agents/sandbox"
 )
 
 // mounted returns a directory with a new file system of this kind, for as long
@@ -126,4 +129,32 @@ func TestResourceOnAnotherFileSystem(t *testing.T) {
 			same(t, "undo", before, oracle.Digest(t, b.real))
 		})
 	}
+}
+
+// TestMountInTheSandbox: a plan mounts the resource into its own sandbox. No
+// state holds it, nothing comes home through it, and removing the sandbox
+// waits until it is gone.
+func TestMountInTheSandbox(t *testing.T) {
+	b := created(t, `mkdir s; echo 1 >s/f`, `echo 2 >g`)
+	before := state(t, b.real)
+	at := filepath.Join(b.ws.Path, "s")
+	if out, err := exec.Command("mount", "--bind", b.real, at).CombinedOutput(); err != nil {
+		t.Skipf("mounting needs root: %s", out)
+	}
+	defer func() { _ = exec.Command("umount", "-l", at).Run() }()
+	if _, err := b.strategy.Capture(t.Context(), b.ws, sandbox.CaptureRequest{Objects: b.objects}); !errors.Is(err, agents.ErrBlocked) {
+		t.Errorf("capture with a mount gave %v", err)
+	}
+	if _, err := b.strategy.Seal(t.Context(), b.ws, sandbox.SealRequest{}); !errors.Is(err, agents.ErrBlocked) {
+		t.Errorf("seal with a mount gave %v", err)
+	}
+	if err := b.strategy.Remove(t.Context(), b.ws); !errors.Is(err, agents.ErrBlocked) {
+		t.Errorf("remove with a mount gave %v", err)
+	}
+	same(t, "a mount in the sandbox", before, state(t, b.real))
+	if out, err := exec.Command("umount", at).CombinedOutput(); err != nil {
+		t.Fatalf("umount: %s", out)
+	}
+	b.remove()
+	same(t, "removing the sandbox", before, state(t, b.real))
 }

@@ -112,7 +112,8 @@ func CheckOwn(path string, real ...string) error {
 }
 
 // RemoveTree removes a sandbox's directory, after making sure that it is one:
-// of the name entry, and not the resource by another spelling.
+// of the name entry, not the resource by another spelling, and with nothing
+// mounted in it.
 func RemoveTree(path, entry string, real ...string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,6 +130,13 @@ func RemoveTree(path, entry string, real ...string) error {
 	}
 	if isOneOf(fi, real) {
 		return fmt.Errorf("%s is the resource itself: %w", path, agents.ErrDamaged)
+	}
+	mounts, err := fsx.MountsBelow(path)
+	if err == nil && len(mounts) > 0 {
+		err = agents.WithHint(fmt.Errorf("%s is mounted inside the sandbox: %w", mounts[0], agents.ErrBlocked), "unmount it: umount %s", mounts[0])
+	}
+	if err != nil {
+		return err
 	}
 	return fsx.RemoveAll(path)
 }
