@@ -83,7 +83,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"missing", func(b *bench) { b.req.Resource.Location += "-gone" }, agents.ErrNotFound, ""},
 		{"unknown base branch", func(b *bench) { b.req.Resource.Branch = "nope" }, agents.ErrNotFound, "nope"},
 		{"branch like an option", func(b *bench) { b.req.Resource.Branch = "--output=/tmp/PWN" }, agents.ErrNotFound, ""},
-		{"sandbox inside the tree", func(b *bench) { b.req.Dir = filepath.Join(b.repo.Dir, "tmp") }, agents.ErrInvalid, "inside the repository"},
+		{"sandbox inside the tree", func(b *bench) { b.req.Dir = filepath.Join(b.repo.Dir, "tmp") }, agents.ErrInvalid, "inside the resource"},
 		{"B033 unborn", func(b *bench) {
 			b.repo = oracle.EmptyRepo(b.t, filepath.Join(b.t.TempDir(), "new"))
 			b.repo.Write("f", "1")
