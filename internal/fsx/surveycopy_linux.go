@@ -502,8 +502,8 @@ func (w *copyWorker) content(e *SurveyEntry, in, out int) error {
 			w.mu.Unlock()
 			return nil
 		}
-		if fsx := (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ENOTTY)); fsx {
-			w.clone.Store(false)
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ENOTTY) {
+			w.clone.Store(false) // nor will any other file be shared
 		}
 		if IsNoSpace(err) {
 			return err

@@ -130,6 +130,9 @@ func (s *Store) copyClone(ctx context.Context, id oid, path string, size int64, 
 // where the store, or the one below, has them as clones alone. The next
 // Collect frees what it added.
 func (s *Store) Unfold(ctx context.Context, from, to string) error {
+	if !s.hasClones() {
+		return nil
+	}
 	cmp, err := s.comparison(ctx, from, to)
 	if err != nil {
 		return err
@@ -160,6 +163,13 @@ func (s *Store) Unfold(ctx context.Context, from, to string) error {
 		return err
 	}
 	return s.refresh()
+}
+
+// hasClones reports whether the store, or the one below, keeps any.
+func (s *Store) hasClones() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clones) > 0 || s.below != nil && s.below.hasClones()
 }
 
 // packed reports whether git can read an object.

@@ -31,7 +31,7 @@ func Git(ctx context.Context, repo git.Repo, req Request) ([]agents.FileChange, 
 		return nil, err
 	}
 	all := len(changes)
-	changes = slices.DeleteFunc(changes, func(c git.Change) bool { return below(req.Skip, c.Path) || below(req.Skip, c.OldPath) })
+	changes = slices.DeleteFunc(changes, func(c git.Change) bool { return Below(req.Skip, c.Path) || Below(req.Skip, c.OldPath) })
 	if req.Patch != nil && len(changes) > 0 {
 		var paths []string
 		for _, c := range changes {
@@ -67,8 +67,8 @@ func kindOf(c git.Change) agents.ChangeKind {
 	return agents.ChangeModified
 }
 
-// below reports whether path is one of these or lies below one.
-func below(tops []string, path string) bool {
+// Below reports whether path is one of these or lies below one.
+func Below(tops []string, path string) bool {
 	return slices.ContainsFunc(tops, func(top string) bool { return path == top || strings.HasPrefix(path, top+"/") })
 }
 

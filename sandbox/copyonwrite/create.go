@@ -130,35 +130,43 @@ func (b *box) build(ctx context.Context, req sandbox.CreateRequest, survey *fsx.
 	if err := b.save(); err != nil {
 		return err
 	}
-	if err := fsx.MkdirAll(filepath.Dir(b.rec.Path), 0o700); err != nil {
-		return err
-	}
-	top, err := os.Stat(survey.Dir)
+	_, err := b.copySurveyed(ctx, survey, b.rec.Path, req.Notify, req.Progress)
 	if err != nil {
 		return err
-	}
-	opts := fsx.CopyOptions{Link: func(path, target string) string { return reroot(survey.Dir, top, path, target) }}
-	if req.Progress != nil {
-		opts.Progress = func(files int, _ int64) { req.Progress(files, survey.Files) }
-	}
-	report, err := survey.Copy(ctx, b.rec.Path, opts)
-	if err != nil {
-		return err
-	}
-	b.tell(req.Notify, report)
-	if err := b.ownGit(b.rec.Path, survey, top, req.Notify); err != nil {
-		return err
-	}
-	if b.rec.File != "" {
-		// The directory around a single file is ours and nobody's copy.
-		if err := fsx.Chmod(b.rec.Path, 0o700); err != nil {
-			return err
-		}
 	}
 	if b.rec.Origin, err = keepOrigin(b.rec.Base, survey.Entries); err != nil {
 		return err
 	}
 	return b.ready()
+}
+
+// copySurveyed copies the resource to a place of ours, with links and
+// repositories that lead into the copy, and tells what it could not do.
+// Progress may be nil.
+func (b *box) copySurveyed(ctx context.Context, survey *fsx.Survey, to string, notify func(string), progress func(done, all int)) (fsx.CopyReport, error) {
+	if err := fsx.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return fsx.CopyReport{}, err
+	}
+	top, err := os.Stat(survey.Dir)
+	if err != nil {
+		return fsx.CopyReport{}, err
+	}
+	opts := fsx.CopyOptions{Link: func(path, target string) string { return reroot(survey.Dir, top, path, target) }}
+	if progress != nil {
+		opts.Progress = func(files int, _ int64) { progress(files, survey.Files) }
+	}
+	report, err := survey.Copy(ctx, to, opts)
+	if err != nil {
+		return report, err
+	}
+	b.tell(notify, report)
+	if err := b.ownGit(to, survey, top, notify); err != nil {
+		return report, err
+	}
+	if b.rec.File != "" { // the directory around a single file is ours and nobody's copy
+		err = fsx.Chmod(to, 0o700)
+	}
+	return report, err
 }
 
 func (b *box) ready() error {

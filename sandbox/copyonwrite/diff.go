@@ -67,7 +67,7 @@ func (b *box) compare(ctx context.Context, store *snapshot.Store, objects string
 		if err != nil {
 			return nil, err
 		}
-		return slices.DeleteFunc(statediff.Files(changes, files), func(c agents.FileChange) bool { return below(skip, c.Path) }), nil
+		return slices.DeleteFunc(statediff.Files(changes, files), func(c agents.FileChange) bool { return statediff.Below(skip, c.Path) }), nil
 	}
 	if err := store.Unfold(ctx, req.From, req.To); err != nil {
 		return nil, err
@@ -93,11 +93,6 @@ func (b *box) notHome(ctx context.Context, store *snapshot.Store, from, to strin
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
-}
-
-// below reports whether path is one of these or lies below one.
-func below(tops []string, path string) bool {
-	return slices.ContainsFunc(tops, func(top string) bool { return path == top || strings.HasPrefix(path, top+"/") })
 }
 
 var _ sandbox.Exporter = (*Strategy)(nil)

@@ -98,29 +98,16 @@ func (u *update) copyBase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	top, err := os.Stat(survey.Dir)
-	if err != nil {
+	if err := fsx.RemoveAll(u.fresh()); err != nil {
 		return err
 	}
-	if err := errors.Join(fsx.RemoveAll(u.fresh()), fsx.MkdirAll(filepath.Dir(u.fresh()), 0o700)); err != nil {
-		return err
-	}
-	opts := fsx.CopyOptions{Link: func(path, target string) string { return reroot(survey.Dir, top, path, target) }}
-	report, err := survey.Copy(ctx, u.fresh(), opts)
+	report, err := u.copySurveyed(ctx, survey, u.fresh(), func(string) {}, nil) // what is left out was said when the sandbox was made
 	if err != nil {
 		return err
 	}
 	if len(report.Unsteady) > 0 {
 		return agents.WithHint(fmt.Errorf("%s changes while it is copied: %w", agents.EscapePath(report.Unsteady[0]), agents.ErrConflict),
 			"stop the program that writes it and try again")
-	}
-	if err := u.ownGit(u.fresh(), survey, top, func(string) {}); err != nil { // said when the sandbox was made
-		return err
-	}
-	if u.rec.File != "" {
-		if err := fsx.Chmod(u.fresh(), 0o700); err != nil {
-			return err
-		}
 	}
 	lock, err := fsx.WaitLock(ctx, u.rec.Base+".lock", "update of sandbox "+u.ws.SandboxID)
 	if err != nil {
