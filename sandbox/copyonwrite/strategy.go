@@ -81,7 +81,7 @@ func (s *Strategy) open(ws sandbox.Workspace) (*box, error) {
 		return nil, err
 	}
 	if !rec.Ready {
-		return nil, agents.WithHint(fmt.Errorf("sandbox %s was not made to its end: %w", ws.SandboxID, agents.ErrNotFound), "remove it and create it again")
+		return nil, folder.HalfMade(ws.SandboxID)
 	}
 	b := s.box(ws, rec)
 	return b, folder.CheckOwn(rec.Path, rec.Dir)

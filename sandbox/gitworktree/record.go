@@ -1,14 +1,12 @@
 package gitworktree
 
 import (
-	"fmt"
 	"maps"
 	"path/filepath"
 	"strings"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/git"
-	"github.com/cleveragents/agents/sandbox"
 	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
@@ -120,8 +118,4 @@ func (rec record) metadata() map[string]string {
 		"base_commit":     rec.Base,
 		"worktree_path":   rec.Path,
 	}
-}
-
-func errHalfMade(ws sandbox.Workspace) error {
-	return agents.WithHint(fmt.Errorf("sandbox %s was not made to its end: %w", ws.SandboxID, agents.ErrNotFound), "remove it and create it again")
 }

@@ -82,7 +82,7 @@ func (s *Strategy) open(ws sandbox.Workspace) (*box, error) {
 		return nil, err
 	}
 	if !rec.Ready {
-		return nil, errHalfMade(ws)
+		return nil, folder.HalfMade(ws.SandboxID)
 	}
 	b := &box{ws: ws, rec: rec, run: s.runner(ws.Options), states: &s.states}
 	if err := folder.CheckOwn(b.rec.Path, rec.User.Root, rec.User.GitDir, rec.User.CommonDir); err != nil {

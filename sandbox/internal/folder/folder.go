@@ -90,6 +90,12 @@ func RemoveNear(near, entry string) error {
 	return fsx.RemoveAll(near)
 }
 
+// HalfMade is the refusal to open a sandbox whose creation was stopped; it is
+// agents.ErrNotFound.
+func HalfMade(sandboxID string) error {
+	return agents.WithHint(fmt.Errorf("sandbox %s was not made to its end: %w", sandboxID, agents.ErrNotFound), "remove it and create it again")
+}
+
 // CheckOwn makes sure that what lies at a sandbox's path, if anything, is a
 // directory of its own: a plan can put a link to the resource there, and
 // nothing of ours may follow it. The resource is what real names.
