@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -182,30 +183,60 @@ func TestApplyRefusesDatabasesInUse(t *testing.T) {
 // TestB072FileThatKeepsChanging: it is copied as it comes, said, and left alone.
 func TestB072FileThatKeepsChanging(t *testing.T) {
 	b := newBench(t, "echo q >quiet; head -c 40000000 /dev/zero | tr '\\0' x >log; echo 0 >replaced")
-	var writers []*exec.Cmd
-	for _, script := range []string{"while :; do echo line; done >>log", "for ((n = 1; ; n++)); do echo $n >.new; mv .new replaced; sleep 0.01; done"} {
-		cmd := exec.Command("bash", "-c", script)
-		cmd.Dir = b.real
-		must(t, cmd.Start())
-		writers = append(writers, cmd)
-	}
-	end := func() {
-		for _, cmd := range writers {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	}
-	t.Cleanup(end)
-	for was := read(t, b.real+"/replaced"); read(t, b.real+"/replaced") == was; {
-		time.Sleep(time.Millisecond)
+	log, err := os.OpenFile(b.real+"/log", os.O_WRONLY|os.O_APPEND, 0)
+	must(t, err)
+	ends := []func(){
+		repeat(t, func(int) error {
+			_, err := log.WriteString("line\n")
+			return err
+		}),
+		repeat(t, func(n int) error {
+			defer time.Sleep(10 * time.Millisecond)
+			if err := os.WriteFile(b.real+"/.new", []byte(strconv.Itoa(n)), 0o644); err != nil {
+				return err
+			}
+			return os.Rename(b.real+"/.new", b.real+"/replaced")
+		}),
 	}
 	b.create() // the test ends, since this does
 	if told := strings.Join(b.told, "\n"); !strings.Contains(told, "log kept changing") {
 		t.Errorf("told %q", told)
 	}
 	b.plan("echo p >log; echo p >quiet; echo p >replaced")
-	end()
+	for _, end := range ends {
+		end()
+	}
+	must(t, log.Close())
 	before := state(t, b.real)
 	b.mustRefuse(false, "log", "replaced")
 	same(t, "apply", before, state(t, b.real))
+}
+
+// repeat has do called over and over, at least once, until the function that
+// it returns is called.
+func repeat(t *testing.T, do func(n int) error) (end func()) {
+	began, stop, stopped := make(chan bool), make(chan bool), make(chan error, 1)
+	go func() {
+		for n := 1; ; n++ {
+			err := do(n)
+			if n == 1 {
+				close(began)
+			}
+			select {
+			case <-stop:
+				stopped <- err
+				return
+			default:
+			}
+			if err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	<-began
+	return func() {
+		close(stop)
+		must(t, <-stopped)
+	}
 }
