@@ -276,14 +276,15 @@ func (a *applying) settleFailed(ctx context.Context, part *applyPart, journalDir
 	}
 	ctx, cancel := sandbox.Detach(ctx)
 	defer cancel()
-	state, commit, err := part.box.Recover(ctx, journalDir)
+	ended, err := part.box.Recover(ctx, journalDir)
+	part.result.Notices = append(part.result.Notices, ended.Notices...)
 	switch {
 	case err != nil:
 		a.unsettled = true
 		return agents.WithHint(errors.Join(cause, err), "mend the cause; the plan's next command ends this apply first: agents plan status %s", a.s.plan.ID)
-	case state == agents.ApplyApplied:
+	case ended.State == agents.ApplyApplied:
 		a.s.say("resource %s: the apply failed at its end and was finished: %v", part.resource.Name, cause)
-		part.result.State, part.result.CommitRef = state, orElse(part.result.CommitRef, commit)
+		part.result.State, part.result.CommitRef = ended.State, orElse(part.result.CommitRef, ended.Commit)
 		return nil
 	}
 	return cause
@@ -509,11 +510,12 @@ func (s *session) endApply(ctx context.Context) error {
 	whole := true
 	for _, b := range s.boxes {
 		if b.Record().ApplyState != agents.ApplyApplied {
-			state, _, err := b.Recover(ctx, "")
+			ended, err := b.Recover(ctx, "")
 			if err != nil {
 				return fmt.Errorf("end the killed apply of %s: %w", b.Resource().Name, err)
 			}
-			if state != agents.ApplyApplied {
+			s.sayOf(b, ended.Notices)
+			if ended.State != agents.ApplyApplied {
 				whole = whole && s.nothingToApply(ctx, b)
 				continue
 			}

@@ -40,7 +40,7 @@ func (s *session) removeAll(ctx context.Context) (int, error) {
 	}
 	boxes := s.boxes
 	s.boxes = nil
-	if err := s.removeTraces(boxes); err != nil {
+	if err := s.removeTraces(ctx, boxes); err != nil {
 		return 0, err
 	}
 	if s.e.payloads == nil {
@@ -87,15 +87,29 @@ func (s *session) removePayloads(ctx context.Context) error {
 
 // removeTraces removes what is of no use without the sandboxes: the plan's
 // private folder, and the journals of applies that were taken back.
-func (s *session) removeTraces(boxes []*box) error {
+func (s *session) removeTraces(ctx context.Context, boxes []*box) error {
 	if s.plan.State != agents.PlanApplied {
 		for _, b := range boxes {
-			if err := fsx.RemoveAll(s.e.journalDir(s.plan.ID, b.Record().ID)); err != nil {
+			if err := s.removeJournal(ctx, b); err != nil {
 				return err
 			}
 		}
 	}
 	return errors.Join(removeEmpty(filepath.Join(s.e.set.DataDir, "private", s.plan.ID)), removeEmpty(filepath.Join(s.e.set.DataDir, "journal", s.plan.ID)))
+}
+
+// removeJournal removes the journal of an apply that was taken back.
+func (s *session) removeJournal(ctx context.Context, b *box) error {
+	dir := s.e.journalDir(s.plan.ID, b.Record().ID)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	ended, err := b.Recover(ctx, dir)
+	if err != nil && !errors.Is(err, agents.ErrUnsupported) {
+		return err
+	}
+	s.sayOf(b, ended.Notices)
+	return fsx.RemoveAll(dir)
 }
 
 func newestHook(rows []agents.Checkpoint, phase agents.CheckpointPhase) string {

@@ -321,6 +321,13 @@ func (s *session) say(format string, args ...any) {
 	s.e.notify(text)
 }
 
+// sayOf says what a strategy noted about the plan's work on a resource.
+func (s *session) sayOf(b *box, notices []string) {
+	for _, n := range notices {
+		s.say("resource %s: %s", b.Resource().Name, n)
+	}
+}
+
 // event appends to the plan's log. The log explains; a failure to write it is
 // logged and stops nothing.
 func (s *session) event(ctx context.Context, kind, message string, data map[string]string) {

@@ -136,16 +136,19 @@ func (s *Sandbox) apply(ctx context.Context, req ApplyRequest) (agents.ResourceR
 		req.When = s.now()
 	}
 	req.JournalDir = orElse(req.JournalDir, s.cfg.JournalDir)
+	var ended Recovered
+	var err error
 	if !req.DryRun {
-		state, commit, err := s.emptyJournal(ctx, req.JournalDir)
-		if err != nil {
+		if ended, err = s.emptyJournal(ctx, req.JournalDir); err != nil {
 			return s.notTried(), s.failed(agents.SandboxCommitError, "apply", err)
 		}
-		if state == agents.ApplyApplied {
-			return agents.ResourceResult{Resource: s.resource.Name, State: state, CommitRef: commit}, nil
+		if ended.State == agents.ApplyApplied {
+			return agents.ResourceResult{Resource: s.resource.Name, State: ended.State, CommitRef: ended.Commit, Notices: ended.Notices}, nil
 		}
 	}
-	res, err := s.strategy.Apply(ctx, s.Workspace(), req)
+	var res agents.ResourceResult
+	res, err = s.strategy.Apply(ctx, s.Workspace(), req)
+	res.Notices = append(ended.Notices, res.Notices...)
 	res.Resource = orElse(res.Resource, s.resource.Name)
 	if res.State == "" {
 		res.State = stateOf(err)
@@ -193,21 +196,21 @@ func (s *Sandbox) NoteApply(ctx context.Context, state agents.ApplyState) error 
 }
 
 // emptyJournal makes the journal's folder. What a killed Apply left in it is
-// ended first; when that one got home, its state and commit are returned.
-func (s *Sandbox) emptyJournal(ctx context.Context, dir string) (agents.ApplyState, string, error) {
+// ended first, and what came of that is returned; when it got home, the folder
+// stays.
+func (s *Sandbox) emptyJournal(ctx context.Context, dir string) (ended Recovered, err error) {
 	if dir == "" {
-		return "", "", fmt.Errorf("no journal folder given: %w", agents.ErrInvalid)
+		return ended, fmt.Errorf("no journal folder given: %w", agents.ErrInvalid)
 	}
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
-		state, commit, err := s.recover(ctx, dir)
-		if err != nil || state == agents.ApplyApplied {
-			return state, commit, err
+		if ended, err = s.recover(ctx, dir); err != nil || ended.State == agents.ApplyApplied {
+			return ended, err
 		}
 		if err := fsx.RemoveAll(dir); err != nil {
-			return "", "", err
+			return ended, err
 		}
 	}
-	return "", "", fsx.MkdirAll(dir, 0o700)
+	return ended, fsx.MkdirAll(dir, 0o700)
 }
 
 // Commit seals the sandbox with this message and applies it: the
@@ -278,33 +281,33 @@ func (s *Sandbox) undo(ctx context.Context, journalDir string) error {
 }
 
 // Recover ends an Apply or Undo that was killed, records what it came to, and
-// returns that with the commit, if one was made. An empty journalDir is the
-// configured one. It may be called when there is nothing to end.
-func (s *Sandbox) Recover(ctx context.Context, journalDir string) (agents.ApplyState, string, error) {
+// returns that. An empty journalDir is the configured one. It may be called
+// when there is nothing to end.
+func (s *Sandbox) Recover(ctx context.Context, journalDir string) (Recovered, error) {
 	s.calls.Lock()
 	defer s.calls.Unlock()
 	return s.recover(ctx, orElse(journalDir, s.cfg.JournalDir))
 }
 
-func (s *Sandbox) recover(ctx context.Context, journalDir string) (agents.ApplyState, string, error) {
+func (s *Sandbox) recover(ctx context.Context, journalDir string) (Recovered, error) {
 	r, ok := s.strategy.(Recoverer)
 	if !ok {
-		return "", "", s.failed(agents.SandboxCommitError, "recover", s.unsupported("end a killed apply"))
+		return Recovered{}, s.failed(agents.SandboxCommitError, "recover", s.unsupported("end a killed apply"))
 	}
-	state, commit, err := r.Recover(ctx, s.Workspace(), journalDir)
+	ended, err := r.Recover(ctx, s.Workspace(), journalDir)
 	if err != nil {
-		return state, commit, s.failed(agents.SandboxCommitError, "recover", err)
+		return ended, s.failed(agents.SandboxCommitError, "recover", err)
 	}
 	if !s.Status().Live() {
-		return state, commit, nil
+		return ended, nil
 	}
-	if state == agents.ApplyReverted && s.Status() == agents.SandboxCommitted {
-		return state, commit, s.settle(ctx, func(r *agents.SandboxRecord) error {
-			r.ApplyState = state
+	if ended.State == agents.ApplyReverted && s.Status() == agents.SandboxCommitted {
+		return ended, s.settle(ctx, func(r *agents.SandboxRecord) error {
+			r.ApplyState = ended.State
 			return r.Move(agents.SandboxRolledBack)
 		})
 	}
-	return state, commit, s.applied(ctx, state, nil)
+	return ended, s.applied(ctx, ended.State, nil)
 }
 
 func (s *Sandbox) notTried() agents.ResourceResult {

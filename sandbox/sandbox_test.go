@@ -614,7 +614,7 @@ func TestAbilitiesThatAStrategyLacks(t *testing.T) {
 		"Archive":      func() error { return b.Archive(ctx, t.TempDir()) },
 		"Unapplied":    func() error { _, err := b.Unapplied(ctx); return err },
 		"Unarchive":    func() error { _, err := b.Unarchive(ctx, "plan", t.TempDir()); return err },
-		"Recover":      func() error { _, _, err := b.Recover(ctx, ""); return err },
+		"Recover":      func() error { _, err := b.Recover(ctx, ""); return err },
 		"Capture":      func() error { _, err := b.Capture(ctx, sandbox.CaptureRequest{}); return err },
 		"Restore":      func() error { _, err := b.Restore(ctx, sandbox.RestoreRequest{}); return err },
 		"Diff":         func() error { _, err := b.Diff(ctx, sandbox.DiffRequest{}); return err },

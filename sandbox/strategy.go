@@ -217,12 +217,23 @@ type Undoer interface {
 	CanUndo(ctx context.Context, ws Workspace, journalDir string) error
 }
 
-// A Recoverer ends an Apply or Undo that was killed. It returns ApplyApplied
-// when the resource now holds the whole result, ApplyReverted when it is as
-// before, and the commit in the first case.
+// A Recoverer ends an Apply or Undo that was killed, and lets go of what is of
+// no use any more once the apply is taken back.
 type Recoverer interface {
-	Recover(ctx context.Context, ws Workspace, journalDir string) (agents.ApplyState, string, error)
+	Recover(ctx context.Context, ws Workspace, journalDir string) (Recovered, error)
 }
+
+// Recovered is what a killed Apply or Undo came to.
+type Recovered struct {
+	State   agents.ApplyState // applied: the resource holds the whole result; reverted: it is as before, but for what somebody changed since
+	Commit  string            // of the result, where there is one
+	Notices []string          // paths that were left so, and where is what they were before
+}
+
+// LateDir is where a strategy keeps, beside the journal of an apply and longer
+// than that, what programs wrote into files that were taken from them, and what
+// was at paths that somebody changed while an apply was ended.
+func LateDir(journalDir string) string { return journalDir + ".late" }
 
 // An Exporter writes a sealed result somewhere else than Apply: as a branch
 // of the real repository that must not exist yet, or as a patch.

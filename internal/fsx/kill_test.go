@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 )
 
@@ -69,6 +72,17 @@ func child(what, base string) int {
 		err = b.move(func(m *fsx.Move) error { return errors.Join(m.Commit(), m.Forget()) })
 	case "undo":
 		err = b.move(func(m *fsx.Move) error { return errors.Join(m.Commit(), m.Undo(), m.Forget()) })
+	case "strange undo":
+		err = b.move(func(m *fsx.Move) error {
+			if err := m.Commit(); err != nil {
+				return err
+			}
+			m.Beside(nil, b.meddle)
+			if err := m.Undo(); !errors.Is(err, agents.ErrConflict) || m.State() != fsx.MoveCommitted {
+				return fmt.Errorf("undo: %w, %s", err, m.State())
+			}
+			return m.Forget()
+		})
 	case "recover":
 		err = b.recover()
 	}
@@ -125,6 +139,18 @@ func (b bench) move(then func(*fsx.Move) error) error {
 
 func stageName(path string) string { return fmt.Sprintf("%x", path) }
 
+// meddle is somebody who edits files in place.
+func (b bench) meddle() error {
+	var errs []error
+	for _, path := range meddled {
+		errs = append(errs, os.WriteFile(filepath.Join(b.root, path), []byte("meddled"), 0))
+	}
+	return errors.Join(errs...)
+}
+
+// meddled are files that somebody else edits; w2 is one with w1.
+var meddled = []string{"a", "ro/sub/new", "w1"}
+
 // recover ends what a killed process began.
 func (b bench) recover() error {
 	m, err := fsx.LoadMove(b.journal)
@@ -134,8 +160,9 @@ func (b bench) recover() error {
 	if err != nil {
 		return err
 	}
-	if m.State() == fsx.MovePrepared {
-		if err := m.Undo(); err != nil {
+	if s := m.State(); s == fsx.MovePrepared || s == fsx.MoveUndoing {
+		err := m.Undo()
+		if err != nil && m.State() != fsx.MoveCommitted {
 			return err
 		}
 	}
@@ -278,6 +305,32 @@ func TestMoveUndoKilledAnywhere(t *testing.T) {
 		eachEffect(t, cred, "undo", "kill", func(t *testing.T, a *attempt, code int) {
 			a.run(t, "recover", "")
 			a.beforeOrAfter(t)
+		})
+	})
+}
+
+// TestStrangeUndoKilledAnywhere kills an undo that finds files edited when it has
+// begun, and goes forward again: it ends where it began, but for those.
+func TestStrangeUndoKilledAnywhere(t *testing.T) {
+	eachUser(t, func(t *testing.T, cred *syscall.Credential) {
+		eachEffect(t, cred, "strange undo", "kill", func(t *testing.T, a *attempt, code int) {
+			a.run(t, "recover", "")
+			if _, err := fsx.LoadMove(a.journal); !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("journal after recovery: %v", err)
+			}
+			_, now := read(t, a.root)
+			if now == a.before {
+				return // it was killed before it was committed
+			}
+			got, _ := read(t, a.root)
+			for _, path := range append(meddled, "w2") {
+				if got[path].content == "meddled" {
+					got[path] = node{fsx.KindFile, killTo[path].content, got[path].mode}
+				}
+			}
+			if diff := cmp.Diff(killTo, got, cmp.AllowUnexported(node{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
 		})
 	})
 }

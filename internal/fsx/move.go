@@ -101,14 +101,18 @@ type Op struct {
 // MoveState is how far a Move is.
 type MoveState string
 
-// The states of a Move. Between Run and Commit it is MovePrepared: a process
-// that finds it so later must call Undo.
+// The states of a Move. A process that finds one MovePrepared, which it is
+// between Run and Commit, or MoveUndoing must call Undo.
 const (
 	MovePrepared  MoveState = "prepared"  // the intent is written; nothing, a part or everything is moved
 	MoveCommitted MoveState = "committed" // everything is moved and stays; Undo can still take it back
+	MoveUndoing   MoveState = "undoing"   // a committed one, of which a part is taken back
 	MoveUndone    MoveState = "undone"    // everything is as before
 	MoveForgotten MoveState = "forgotten" // only deleting is left; seen where Forget was killed and late writes came since
 )
+
+// unended reports whether a Move is in the middle of something.
+func (s MoveState) unended() bool { return s == MovePrepared || s == MoveUndoing }
 
 // PermissionBits turns permission bits as Go spells them, setuid, setgid and
 // sticky among them, into Unix numbers.
@@ -185,11 +189,20 @@ func (id Identity) same(other Identity, strict bool) bool {
 	return !strict || id.Ctime == 0 || id.Ctime == other.Ctime
 }
 
-// Late is a before-image that somebody wrote to when it had left its path.
+// Late is a file that somebody wrote to when the Move had taken it from its
+// path.
 type Late struct {
 	Root int    // index into the roots of the Move
 	Path string // raw bytes, relative to the root
-	Held string // absolute path of the before-image
+	Held string // absolute path of the file now
+}
+
+// Left is a path that somebody changed and that was therefore not put back.
+type Left struct {
+	Root int    // index into the roots of the Move
+	Path string // raw bytes, relative to the root
+	Kept string // absolute path of what was there before the Move; "" = nothing was, or it is still there
+	Err  error  // what was in the way
 }
 
 // MoveError says at which path a Move failed. It wraps the cause.

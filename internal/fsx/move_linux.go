@@ -32,6 +32,22 @@ type Move struct {
 	bulk    bool // so much changes that whole file systems are synced
 	roots   []*tree
 	hold    *tree
+	beside  besideMove
+}
+
+// besideMove is what a caller does beside the steps; nil = nothing.
+type besideMove struct{ do, undo func() error }
+
+// Beside has do called after all steps, before the Move can be committed, and
+// undo before steps are taken back. Both must be fit to be called again, and
+// undo also where do was not called. A loaded Move has to be told anew.
+func (m *Move) Beside(do, undo func() error) { m.beside = besideMove{do, undo} }
+
+func call(f func() error) error {
+	if f == nil {
+		return nil
+	}
+	return f()
 }
 
 // PrepareMove checks ops against what is on the disk and writes the intent
@@ -162,74 +178,18 @@ func (m *Move) forward(ctx context.Context) error {
 			return s.fail(err)
 		}
 	}
+	return m.settle()
+}
+
+// settle does what comes after the steps.
+func (m *Move) settle() error {
 	if err := m.settleDirs(); err != nil {
 		return err
 	}
-	return m.hold.sync(m)
-}
-
-// CanUndo returns the error that Undo would refuse with now, from
-// MoveCommitted: a path was changed since. It changes nothing.
-func (m *Move) CanUndo() error {
-	if m.state != MoveCommitted {
-		return nil
-	}
-	if err := m.openTrees(); err != nil {
+	if err := m.hold.sync(m); err != nil {
 		return err
 	}
-	defer m.closeTrees()
-	return m.checkUndo()
-}
-
-// Undo puts everything back as it was before Run, with the same inodes, modes
-// and directory times, and makes that durable. It works from every state,
-// after a kill at any moment of Run or Undo, as often as wanted.
-//
-// Work of somebody else is never overwritten. From MoveCommitted, Undo checks
-// first and refuses with agents.ErrConflict, changing nothing, when a path was
-// changed since. From MovePrepared it takes back all it can, leaves such paths
-// as they are, and the error names them; the Move then is not MoveUndone. What
-// was written late to a before-image is back with it.
-func (m *Move) Undo() error {
-	switch m.state {
-	case MoveUndone:
-		return nil
-	case MoveForgotten:
-		return &agents.StateError{What: "move", From: string(m.state), To: "undo"}
-	}
-	if err := m.openTrees(); err != nil {
-		return err
-	}
-	defer m.closeTrees()
-	m.undoing, m.fresh = true, false
-	defer func() { m.undoing = false }()
-	if m.state == MoveCommitted {
-		if err := m.checkUndo(); err != nil {
-			return err
-		}
-		if err := m.setState(MovePrepared); err != nil {
-			return err
-		}
-	}
-	return m.backward()
-}
-
-func (m *Move) backward() error {
-	if err := m.makeWritable(); err != nil {
-		return err
-	}
-	var errs []error
-	for i := len(m.j.Steps) - 1; i >= 0; i-- {
-		s := &m.j.Steps[i]
-		if err := m.undo(s); err != nil {
-			errs = append(errs, s.fail(err))
-		}
-	}
-	errs = append(errs, m.restoreDirs(), m.hold.sync(m))
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return m.setState(MoveUndone)
+	return call(m.beside.do)
 }
 
 // Commit records durably that everything is moved: from now on a process that
@@ -268,18 +228,15 @@ func (m *Move) finishRun() error {
 			return s.fail(err)
 		}
 	}
-	if err := m.settleDirs(); err != nil {
-		return err
-	}
-	return m.hold.sync(m)
+	return m.settle()
 }
 
 // Forget deletes the before-images and the journal; a killed Forget is
-// finished by LoadMove. It is agents.ErrState while the Move is MovePrepared,
-// and agents.ErrBlocked, deleting nothing, while LateWrites tells of something:
+// finished by LoadMove. It is agents.ErrState while the Move is MovePrepared
+// or MoveUndoing, and agents.ErrBlocked, deleting nothing, while LateWrites tells of something:
 // a *MoveError names the path, and KeepLate is the way out.
 func (m *Move) Forget() error {
-	if m.state == MovePrepared {
+	if m.state.unended() {
 		return &agents.StateError{What: "move", From: string(m.state), To: "forget"}
 	}
 	if err := m.refuseLate(); err != nil {

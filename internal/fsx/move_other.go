@@ -31,6 +31,9 @@ func (m *Move) Run(ctx context.Context) error { return errNoMove() }
 // Undo is agents.ErrUnsupported on this system.
 func (m *Move) Undo() error { return errNoMove() }
 
+// UndoLeaving is agents.ErrUnsupported on this system.
+func (m *Move) UndoLeaving(dir string) ([]Left, error) { return nil, errNoMove() }
+
 // Commit is agents.ErrUnsupported on this system.
 func (m *Move) Commit() error { return errNoMove() }
 
@@ -41,10 +44,10 @@ func (m *Move) Forget() error { return errNoMove() }
 func (m *Move) LateWrites() ([]Late, error) { return nil, errNoMove() }
 
 // ForgetButLate is agents.ErrUnsupported on this system.
-func (m *Move) ForgetButLate(dir string) error { return errNoMove() }
+func (m *Move) ForgetButLate(dir string) ([]Late, error) { return nil, errNoMove() }
 
 // KeepLate is agents.ErrUnsupported on this system.
-func (m *Move) KeepLate(dir string) error { return errNoMove() }
+func (m *Move) KeepLate(dir string) ([]Late, error) { return nil, errNoMove() }
 
 func errNoMove() error {
 	return fmt.Errorf("move of many files: %s has no atomic exchange that is tried: %w", runtime.GOOS, agents.ErrUnsupported)

@@ -135,7 +135,7 @@ func readJournal(path string) (journal, error) {
 // findJournal returns the path of the journal in dir and the state that its
 // name says; "" when there is none.
 func findJournal(dir string) (string, MoveState, error) {
-	for _, state := range []MoveState{MovePrepared, MoveCommitted, MoveUndone, MoveForgotten} {
+	for _, state := range []MoveState{MovePrepared, MoveCommitted, MoveUndoing, MoveUndone, MoveForgotten} {
 		path := filepath.Join(dir, journalName(state))
 		_, err := os.Lstat(path)
 		if err == nil {

@@ -17,15 +17,12 @@ import (
 	agents "github.com/cleveragents/agents"
 )
 
-// LateWrites returns the before-images that were written to after they had
-// left their paths, sorted by root and path: a program that had a file open before the
-// Move can go on writing to what is in the hold now, and believes that it is
-// saved. It works in any state, also on a loaded Move. After Undo nothing is
-// held, so nothing is late: such bytes are at their path then.
+// LateWrites returns the files that were written to after the Move had taken
+// them from their paths, sorted by root and path: a program that had one open
+// can go on writing to what is in the hold now, and believes that it is saved.
+// Those are before-images, and after Undo what had arrived. It works in any
+// state, also on a loaded Move.
 func (m *Move) LateWrites() ([]Late, error) {
-	if m.state == MoveUndone {
-		return nil, nil
-	}
 	own := map[inodeKey]Identity{} // what the Move itself made of a file through another name
 	for i := range m.j.Steps {
 		if s := &m.j.Steps[i]; s.Do == verbMode || s.Do == verbWrite {
@@ -35,26 +32,47 @@ func (m *Move) LateWrites() ([]Late, error) {
 	var all []Late
 	for i := range m.j.Steps {
 		s := &m.j.Steps[i]
-		if s.Do != verbTake && s.Do != verbSwap || s.Before.Kind != KindFile {
-			continue
+		for _, at := range m.heldAt(s) {
+			id, err := Identify(at)
+			if err != nil {
+				return nil, s.fail(err)
+			}
+			was, ok := s.wasHeld(id)
+			if !ok || sameBytes(id, was) {
+				continue
+			}
+			if made, ok := own[was.key()]; ok && sameBytes(id, made) {
+				continue
+			}
+			all = append(all, Late{Root: s.Root, Path: string(s.Path), Held: at})
 		}
-		held := filepath.Join(m.j.Hold, s.Slot)
-		id, err := Identify(held)
-		if err != nil {
-			return nil, s.fail(err)
-		}
-		if id.Kind != KindFile || id.Ino != s.Before.Ino || sameBytes(id, s.Before) {
-			continue
-		}
-		if made, ok := own[s.Before.key()]; ok && sameBytes(id, made) {
-			continue
-		}
-		all = append(all, Late{Root: s.Root, Path: string(s.Path), Held: held})
 	}
 	slices.SortFunc(all, func(a, b Late) int {
 		return cmp.Or(cmp.Compare(a.Root, b.Root), cmp.Compare(a.Path, b.Path))
 	})
 	return all, nil
+}
+
+// heldAt lists where a step keeps files that it took from their path.
+func (m *Move) heldAt(s *moveStep) []string {
+	switch s.Do {
+	case verbTake, verbNew:
+		return []string{filepath.Join(m.j.Hold, s.Slot)}
+	case verbSwap:
+		slot := filepath.Join(m.j.Hold, s.Slot)
+		return []string{slot, slot + asideSuffix, string(s.From)}
+	}
+	return nil
+}
+
+// wasHeld returns what the step knows of a file in the hold.
+func (s *moveStep) wasHeld(id Identity) (Identity, bool) {
+	for _, was := range []Identity{s.Before, s.After} {
+		if id.Kind == KindFile && was.Kind == KindFile && id.Ino == was.Ino {
+			return was, true
+		}
+	}
+	return Identity{}, false
 }
 
 // refuseLate is agents.ErrBlocked while the hold has what is nowhere else.
@@ -67,85 +85,94 @@ func (m *Move) refuseLate() error {
 	return &MoveError{Root: l.Root, Path: l.Path, Do: "forget", Err: fmt.Errorf("a program wrote to the old file after it was replaced or removed: %w", agents.ErrBlocked)}
 }
 
-// ForgetButLate is Forget that keeps what LateWrites tells of in dir first.
-func (m *Move) ForgetButLate(dir string) error {
+// ForgetButLate is Forget that moves what LateWrites tells of into dir first,
+// and returns that.
+func (m *Move) ForgetButLate(dir string) ([]Late, error) {
 	err := m.Forget()
 	if !errors.Is(err, agents.ErrBlocked) {
-		return err
+		return nil, err
 	}
-	if err := m.KeepLate(dir); err != nil {
-		return err
+	kept, err := m.KeepLate(dir)
+	if err != nil {
+		return kept, err
 	}
-	return m.Forget()
+	return kept, m.Forget()
 }
 
-// KeepLate moves the before-images that LateWrites tells of into dir, durably,
-// each to its path in there, or to that with ".1", ".2" … where something else
-// has the name. What is written to them even later is in dir too, if dir is on
-// the file system of the hold. After it the Move can be forgotten, but not be
-// undone. It is agents.ErrState while the Move is MovePrepared, and may be
-// called again after a failure or a kill.
-func (m *Move) KeepLate(dir string) error {
-	if m.state == MovePrepared {
-		return &agents.StateError{What: "move", From: string(m.state), To: "keep late writes"}
+// KeepLate moves the files that LateWrites tells of into dir, durably, each to
+// its path in there, or to that with ".1", ".2" … where something else has the
+// name, and returns them with their new places. What is written to them even
+// later is in dir too, if dir is on the file system of the hold. After it the
+// Move can be forgotten, but not be undone. It is agents.ErrState while Forget
+// is, and may be called again after a failure or a kill.
+func (m *Move) KeepLate(dir string) ([]Late, error) {
+	if m.state.unended() {
+		return nil, &agents.StateError{What: "move", From: string(m.state), To: "keep late writes"}
 	}
 	late, err := m.LateWrites()
 	if err != nil || len(late) == 0 {
-		return err
+		return nil, err
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return err
-	}
-	if err := MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	if err := SyncDir(filepath.Dir(dir)); err != nil {
-		return err
-	}
-	for _, l := range late {
-		if err := m.keepLate(l, dir); err != nil {
-			return &MoveError{Root: l.Root, Path: l.Path, Do: "keep", Err: err}
+	for i, l := range late {
+		if late[i].Held, err = m.keep(l, dir); err != nil {
+			return late[:i], &MoveError{Root: l.Root, Path: l.Path, Do: "keep", Err: err}
 		}
 	}
-	return SyncDir(m.j.Hold)
+	return late, SyncDir(m.j.Hold)
 }
 
-// keepLate moves one before-image below dir.
-func (m *Move) keepLate(l Late, dir string) error {
-	at := dir
+// keep moves a file or link from the hold to its path below dir, and says where
+// it is now.
+func (m *Move) keep(l Late, dir string) (string, error) {
+	at, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if err := MkdirAll(at, 0o700); err != nil {
+		return "", err
+	}
+	if err := SyncDir(filepath.Dir(at)); err != nil {
+		return "", err
+	}
 	above, name := path.Split(l.Path)
 	for _, part := range strings.FieldsFunc(above, func(c rune) bool { return c == '/' }) {
 		next, err := freeName(at, part, fs.FileInfo.IsDir)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if err := Mkdir(next, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
+			return "", err
 		}
 		if err := SyncDir(at); err != nil {
-			return err
+			return "", err
 		}
 		at = next
 	}
 	to, err := freeName(at, name, func(fs.FileInfo) bool { return false })
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := syncContent(l.Held); err != nil {
-		return err
+		return "", err
 	}
 	err = m.moveInto(unix.AT_FDCWD, l.Held, unix.AT_FDCWD, to, to)
 	if errors.Is(err, unix.EXDEV) {
-		return l.copy(to)
+		return to, l.copy(to)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	return SyncDir(at)
+	return to, SyncDir(at)
 }
 
 // copy is for a folder on another file system.
 func (l Late) copy(to string) error {
+	if target, err := os.Readlink(l.Held); err == nil {
+		if err := Symlink(target, to); err != nil {
+			return err
+		}
+		return errors.Join(SyncDir(filepath.Dir(to)), Remove(l.Held))
+	}
 	if err := CopyFile(l.Held, to); err != nil {
 		return err
 	}
@@ -155,11 +182,11 @@ func (l Late) copy(to string) error {
 	return Remove(l.Held)
 }
 
-// syncContent makes a file durable that others write. One that may not be read
-// cannot be synced by itself.
+// syncContent makes a file durable that others write. A link, and one that may
+// not be read, cannot be synced by itself.
 func syncContent(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|openCarefully, 0)
-	if errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ELOOP) {
 		return nil
 	}
 	if err != nil {

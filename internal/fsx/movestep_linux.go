@@ -27,11 +27,7 @@ func (m *Move) do(s *moveStep) error {
 		defer t.forget()
 		return m.takeDir(s, fd, name)
 	case verbMkdir, verbNew:
-		err := m.moveInto(unix.AT_FDCWD, string(s.From), fd, name, string(s.Path))
-		if errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("something is there that was not: %w", agents.ErrConflict)
-		}
-		return err
+		return m.bring(s, unix.AT_FDCWD, string(s.From), fd, name)
 	case verbSwap:
 		return m.swap(s, fd, name)
 	case verbWrite:
@@ -40,9 +36,28 @@ func (m *Move) do(s *moveStep) error {
 	return m.setMode(s, fd, name)
 }
 
+// bring moves the new thing to its path, which must be free.
+func (m *Move) bring(s *moveStep, fromFD int, from string, fd int, name string) error {
+	err := m.moveInto(fromFD, from, fd, name, string(s.Path))
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("something is there that was not: %w", agents.ErrConflict)
+	}
+	return err
+}
+
+// before is what the caller saw. Its ctime counts no more once an Undo has
+// moved it away and back.
+func (m *Move) before(s *moveStep) Identity {
+	id := s.Before
+	if m.undoing {
+		id.Ctime = 0
+	}
+	return id
+}
+
 // expect compares what is at the path with what the caller saw. A change of
 // ctime alone counts, unless other names of the same inode explain it.
-func (s *moveStep) expect(fd int, name string) error {
+func (m *Move) expect(s *moveStep, fd int, name string) error {
 	have, links, err := identifyAt(fd, name)
 	if err != nil {
 		return err
@@ -50,7 +65,7 @@ func (s *moveStep) expect(fd int, name string) error {
 	if s.Before.Kind == KindDir {
 		have.Mode = s.Before.Mode // it was made writable for the time
 	}
-	if !s.Before.same(have, links == 1) {
+	if !m.before(s).same(have, links == 1) {
 		return differs(s.Before, have)
 	}
 	return nil
@@ -59,7 +74,7 @@ func (s *moveStep) expect(fd int, name string) error {
 // take moves what is there into the hold and looks at it again there, where
 // nobody else reaches it.
 func (m *Move) take(s *moveStep, fd int, name string) error {
-	if err := s.expect(fd, name); err != nil {
+	if err := m.expect(s, fd, name); err != nil {
 		return err
 	}
 	if err := m.moveInto(fd, name, m.hold.fd, s.Slot, string(s.Path)); err != nil {
@@ -74,7 +89,7 @@ func (m *Move) take(s *moveStep, fd int, name string) error {
 
 // takeDir is take for a directory, which must be empty.
 func (m *Move) takeDir(s *moveStep, fd int, name string) error {
-	if err := s.expect(fd, name); err != nil {
+	if err := m.expect(s, fd, name); err != nil {
 		return err
 	}
 	return m.holdEmpty(s, fd, name)
@@ -116,7 +131,7 @@ func (t *tree) empty() error {
 // swap exchanges the staged thing with what is there. What came out goes back
 // if it is not what the caller saw.
 func (m *Move) swap(s *moveStep, fd int, name string) error {
-	if err := s.expect(fd, name); err != nil {
+	if err := m.expect(s, fd, name); err != nil {
 		return err
 	}
 	from, what := string(s.From), string(s.Path)
@@ -147,7 +162,7 @@ func (m *Move) setMode(s *moveStep, fd int, name string) error {
 	if s.isAfter(have) && links > 1 {
 		return nil
 	}
-	if err := s.expect(fd, name); err != nil {
+	if err := m.expect(s, fd, name); err != nil {
 		return err
 	}
 	return m.dressPath(s, fd, name, s.After.Mode, s.After.Mtime)
@@ -244,145 +259,6 @@ func (m *Move) syncStep(s *moveStep) error {
 	return m.syncFile(fd, name, string(s.Path))
 }
 
-// undo takes one step back, if it was done.
-func (m *Move) undo(s *moveStep) error {
-	t := m.roots[s.Root]
-	fd, name, err := t.parent(string(s.Path))
-	if absent(err) {
-		if s.Do == verbMkdir || s.Do == verbNew || s.Do == verbMode || !m.held(s) {
-			return nil
-		}
-		return fmt.Errorf("the directory above it is gone: %w", agents.ErrConflict)
-	}
-	if err != nil {
-		return err
-	}
-	switch s.Do {
-	case verbTake, verbRmdir:
-		defer t.forget()
-		return m.giveBack(s, fd, name)
-	case verbMkdir, verbNew:
-		defer t.forget()
-		return m.withdraw(s, fd, name)
-	case verbSwap:
-		return m.swapBack(s, fd, name)
-	case verbWrite:
-		return m.writeBack(s, fd, name)
-	}
-	return m.resetMode(s, fd, name)
-}
-
-// held reports whether something is in the step's place in the hold.
-func (m *Move) held(s *moveStep) bool {
-	id, _, err := identifyAt(m.hold.fd, s.Slot)
-	return err == nil && id.Kind != KindNone
-}
-
-// waiting reports whether the new thing still is where it was staged, or was
-// put aside by an earlier Undo.
-func (m *Move) waiting(s *moveStep) bool {
-	if id, _, err := identifyAt(unix.AT_FDCWD, string(s.From)); err == nil && s.isAfter(id) {
-		return true
-	}
-	id, _, err := identifyAt(m.hold.fd, s.Slot)
-	return err == nil && s.isAfter(id)
-}
-
-// giveBack moves what was taken, if it was, to its path.
-func (m *Move) giveBack(s *moveStep, fd int, name string) error {
-	if !m.held(s) {
-		return nil
-	}
-	err := m.moveInto(m.hold.fd, s.Slot, fd, name, string(s.Path))
-	if errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("something else is there now: %w", agents.ErrConflict)
-	}
-	return err
-}
-
-// withdraw moves what arrived, if it did, into the hold.
-func (m *Move) withdraw(s *moveStep, fd int, name string) error {
-	have, _, err := identifyAt(fd, name)
-	switch {
-	case err != nil:
-		return err
-	case have.Kind == KindNone:
-		return nil
-	case !s.isAfter(have) && m.waiting(s):
-		return nil // it never arrived: this is somebody else's
-	case !s.isAfter(have):
-		return differs(s.After, have)
-	case have.Kind == KindDir:
-		return m.holdEmpty(s, fd, name)
-	}
-	return m.moveInto(fd, name, m.hold.fd, s.Slot, string(s.Path))
-}
-
-// swapBack exchanges the before-image, in the hold or still where the new
-// thing was staged, with the new thing.
-func (m *Move) swapBack(s *moveStep, fd int, name string) error {
-	have, _, err := identifyAt(fd, name)
-	held := m.held(s)
-	switch {
-	case err != nil:
-		return err
-	case s.isAfter(have) && held:
-		return m.exchangeBack(s, fd, name, m.hold.fd, s.Slot)
-	case s.isAfter(have):
-		return m.exchangeBack(s, fd, name, unix.AT_FDCWD, string(s.From))
-	case have.Kind == KindNone && held && !m.isNew(s):
-		return m.giveBack(s, fd, name)
-	case have.Ino == s.Before.Ino && have.Kind == s.Before.Kind, !held && m.waiting(s):
-		return nil // never done, or undone before
-	}
-	return differs(s.After, have)
-}
-
-// isNew reports whether what the hold has is not the before-image but the new
-// thing, put aside by an earlier Undo.
-func (m *Move) isNew(s *moveStep) bool {
-	id, _, err := identifyAt(m.hold.fd, s.Slot)
-	return err == nil && s.isAfter(id) && !s.isBefore(id)
-}
-
-func (m *Move) exchangeBack(s *moveStep, fd int, name string, fromFD int, from string) error {
-	err := m.exchange(fromFD, from, fd, name, string(s.Path))
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("the before-image is missing: %w", agents.ErrDamaged)
-	case noFlags(err):
-		return m.replaceBack(s, fd, name, fromFD, from)
-	}
-	return err
-}
-
-// replaceBack is exchangeBack on a file system that cannot exchange.
-func (m *Move) replaceBack(s *moveStep, fd int, name string, fromFD int, from string) error {
-	aside := s.Slot + "-new"
-	if err := m.moveInto(fd, name, m.hold.fd, aside, string(s.Path)); err != nil {
-		return err
-	}
-	return m.moveInto(fromFD, from, fd, name, string(s.Path))
-}
-
-// resetMode gives a file its old bits again, if it has the new ones, and its
-// old time, if it has the new one: a kill may have come between the two, and
-// one that somebody else set stays.
-func (m *Move) resetMode(s *moveStep, fd int, name string) error {
-	have, _, err := identifyAt(fd, name)
-	if err != nil || have.Ino != s.Before.Ino || have.Kind != s.Before.Kind {
-		return err
-	}
-	mode, mtime := have.Mode, have.Mtime
-	if mode == s.After.Mode {
-		mode = s.Before.Mode
-	}
-	if mtime == s.After.Mtime {
-		mtime = s.Before.Mtime
-	}
-	return m.dressPath(s, fd, name, mode, mtime)
-}
-
 // makeWritable gives the owner all rights in directories where names change
 // and the rights are missing. Directories above come first, so that those
 // below can be reached. While taking back, ones that are not there are passed
@@ -415,6 +291,12 @@ func (m *Move) makeWritable() error {
 	return nil
 }
 
+// isThere reports whether the directory still is where it was or was made.
+func (m *Move) isThere(d *moveDir) bool {
+	id, err := m.roots[d.Root].identifyDir(string(d.Path))
+	return err == nil && (d.Made || id.Ino == d.Ino)
+}
+
 func (d *moveDir) fail(err error) error {
 	path := string(d.Path)
 	if path == "" {
@@ -428,7 +310,7 @@ func (d *moveDir) fail(err error) error {
 func (m *Move) settleDirs() error {
 	for i := range slices.Backward(m.j.Dirs) {
 		d := &m.j.Dirs[i]
-		if d.Gone {
+		if d.Gone || m.undoing && !m.isThere(d) {
 			continue
 		}
 		mode := d.Mode
@@ -440,111 +322,4 @@ func (m *Move) settleDirs() error {
 		}
 	}
 	return m.syncRoots()
-}
-
-// restoreDirs gives the directories that were there before their bits and
-// times again, deepest first, where nobody else changed the bits. The time of
-// one in which the Move changed no names is put back only if it is the Move's:
-// another one tells of names that somebody else changed.
-func (m *Move) restoreDirs() error {
-	var errs []error
-	for i := range slices.Backward(m.j.Dirs) {
-		d := &m.j.Dirs[i]
-		t, rel := m.roots[d.Root], string(d.Path)
-		id, err := t.identifyDir(rel)
-		if d.Made || absent(err) || err == nil && id.Ino != d.Ino {
-			continue
-		}
-		mode := id.Mode
-		if mode == d.Mode|0o700 || d.Sets && (mode == d.Final || mode == d.Final|0o700) {
-			mode = d.Mode
-		}
-		mtime := &d.Mtime
-		if !d.Work && (d.Time == nil || id.Mtime != *d.Time) {
-			mtime = nil
-		}
-		if err == nil {
-			err = t.settle(m, rel, mode, mtime)
-		}
-		if err != nil {
-			errs = append(errs, d.fail(err))
-		}
-	}
-	return errors.Join(append(errs, m.syncRoots())...)
-}
-
-// checkUndo reports whether everything still is as Run left it, so that Undo
-// can take all of it back.
-func (m *Move) checkUndo() error {
-	arrived := map[place]bool{}
-	for i := range m.j.Steps {
-		if s := &m.j.Steps[i]; s.After.Kind != KindNone {
-			arrived[place{s.Root, string(s.Path)}] = true
-		}
-	}
-	gone := map[place]bool{}
-	for i := range m.j.Dirs {
-		if d := &m.j.Dirs[i]; d.Gone {
-			gone[place{d.Root, string(d.Path)}] = true
-		}
-	}
-	ctimes, err := m.readArrived()
-	if err != nil {
-		return err
-	}
-	for i := range m.j.Steps {
-		s := &m.j.Steps[i]
-		if err := m.checkStep(s, arrived, gone, ctimes[i]); err != nil {
-			return s.fail(err)
-		}
-	}
-	return nil
-}
-
-func (m *Move) checkStep(s *moveStep, arrived, gone map[place]bool, ctime int64) error {
-	t, at := m.roots[s.Root], place{s.Root, string(s.Path)}
-	have, _, err := t.identify(at.path)
-	if absent(err) {
-		have, err = Identity{}, nil
-		if s.After.Kind == KindNone && !gone[at.parent()] {
-			return fmt.Errorf("the directory above it is gone: %w", agents.ErrConflict)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if s.Before.Kind != KindNone && s.Do != verbMode && !m.held(s) {
-		return fmt.Errorf("the before-image is missing: %w", agents.ErrDamaged)
-	}
-	if s.After.Kind == KindNone {
-		if have.Kind != KindNone && !arrived[at] {
-			return differs(Identity{}, have)
-		}
-		return nil
-	}
-	if s.Do != verbMode && have.Kind == KindFile {
-		if err := m.checkDatabase(s, arrived); err != nil {
-			return err
-		}
-	}
-	if s.Do == verbWrite {
-		dir, name := splitPath(at.path)
-		return m.checkWritten(s, t.here(dir), name, have)
-	}
-	if !s.isAfter(have) {
-		return differs(s.After, have)
-	}
-	if ctime != 0 && have.Ctime != ctime {
-		return fmt.Errorf("it was changed since: %w", agents.ErrConflict)
-	}
-	if have.Kind != KindDir {
-		return nil
-	}
-	names, err := t.names(at.path)
-	for _, name := range names {
-		if !arrived[place{at.root, at.path + "/" + name}] {
-			return fmt.Errorf("directory holds %s, which is newer: %w", showPath(name), agents.ErrConflict)
-		}
-	}
-	return err
 }

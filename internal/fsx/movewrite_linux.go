@@ -207,7 +207,7 @@ func (m *Move) write(s *moveStep, fd int, name string) error {
 // keepImage copies the old bytes into the hold, durably, and makes sure that
 // nobody wrote to the file until that was done.
 func (m *Move) keepImage(s *moveStep, old *os.File) error {
-	if err := unchanged(old, s.Before); err != nil {
+	if err := unchanged(old, m.before(s)); err != nil {
 		return err
 	}
 	// Who may not set the time could not take the writing back either: that must
@@ -223,7 +223,7 @@ func (m *Move) keepImage(s *moveStep, old *os.File) error {
 	if err := m.hit("fsx.open", part); err != nil {
 		return err
 	}
-	file, err := unix.Openat(m.hold.fd, part, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	file, err := unix.Openat(m.hold.fd, part, unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -371,6 +371,76 @@ func (m *Move) sync(f *os.File, what string) error {
 	return f.Sync()
 }
 
+// writeAgain makes the step again as far as an Undo took it back, unless
+// somebody made another thing of the file.
+func (m *Move) writeAgain(s *moveStep, fd int, name string, have Identity) error {
+	if !m.held(s) {
+		if !s.isBefore(have) {
+			return differs(s.Before, have)
+		}
+		return m.write(s, fd, name)
+	}
+	f, err := m.openGranted(s, fd, name, unix.O_RDONLY)
+	if errors.Is(err, agents.ErrConflict) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum, err := hashFile(f)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(sum, s.New) {
+		if ours, err := m.pourAgain(s, fd, name, f); err != nil || !ours {
+			return err
+		}
+	}
+	return m.dressOpen(f, s.After.Mode, s.After.Mtime, string(s.Path))
+}
+
+// pourAgain writes the new bytes into a file that has the old ones or a mix.
+func (m *Move) pourAgain(s *moveStep, fd int, name string, f *os.File) (ours bool, err error) {
+	image, err := m.openImage(s)
+	if err != nil {
+		return false, err
+	}
+	defer image.Close()
+	if ours, err := s.isMix(f, image); err != nil || !ours {
+		return false, err
+	}
+	staged, err := s.openStaged()
+	if err != nil {
+		return false, err
+	}
+	defer staged.Close()
+	w, err := m.openGranted(s, fd, name, unix.O_RDWR)
+	if err != nil {
+		return false, err
+	}
+	defer w.Close()
+	_, err = m.pour(w, staged, string(s.Path))
+	return true, err
+}
+
+// openImage opens the copy of the old bytes, if it is whole.
+func (m *Move) openImage(s *moveStep) (*os.File, error) {
+	slot, err := unix.Openat(m.hold.fd, s.Slot, unix.O_RDONLY|openCarefully|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	image := os.NewFile(uintptr(slot), s.Slot)
+	sum, err := hashFile(image)
+	if err == nil && !bytes.Equal(sum, s.Old) {
+		err = fmt.Errorf("the before-image is not what was kept: %w", agents.ErrDamaged)
+	}
+	if err != nil {
+		return nil, errors.Join(err, image.Close())
+	}
+	return image, nil
+}
+
 // written reports whether the file has all that the step gives it.
 func (m *Move) written(s *moveStep, fd int, name string) (bool, error) {
 	have, _, err := identifyAt(fd, name)
@@ -443,15 +513,11 @@ func (m *Move) writeBack(s *moveStep, fd int, name string) error {
 
 // pourBack writes the before-image into the file.
 func (m *Move) pourBack(s *moveStep, fd int, name string, f *os.File, whole bool) error {
-	slot, err := unix.Openat(m.hold.fd, s.Slot, unix.O_RDONLY|openCarefully|unix.O_CLOEXEC, 0)
+	image, err := m.openImage(s)
 	if err != nil {
 		return err
 	}
-	image := os.NewFile(uintptr(slot), s.Slot)
 	defer image.Close()
-	if sum, err := hashFile(image); err != nil || !bytes.Equal(sum, s.Old) {
-		return errors.Join(err, fmt.Errorf("the before-image is not what was kept: %w", agents.ErrDamaged))
-	}
 	if !whole {
 		if ours, err := s.isMix(f, image); err != nil || !ours {
 			return errors.Join(err, fmt.Errorf("it was changed meanwhile: %w", agents.ErrConflict))

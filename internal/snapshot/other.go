@@ -51,11 +51,14 @@ func (t *Transferring) CanUndo() error { return errSystem("transfer") }
 // Undo is agents.ErrUnsupported on this system.
 func (t *Transferring) Undo() error { return errSystem("transfer") }
 
+// UndoLeaving is agents.ErrUnsupported on this system.
+func (t *Transferring) UndoLeaving(dir string) ([]fsx.Left, error) { return nil, errSystem("transfer") }
+
 // Late is agents.ErrUnsupported on this system.
 func (t *Transferring) Late() ([]fsx.Late, error) { return nil, errSystem("transfer") }
 
 // Forget is agents.ErrUnsupported on this system.
-func (t *Transferring) Forget() error { return errSystem("transfer") }
+func (t *Transferring) Forget(late string) ([]fsx.Late, error) { return nil, errSystem("transfer") }
 
 // Stage is nowhere on this system.
 func (t *Transferring) Stage() string { return "" }

@@ -451,9 +451,6 @@ func (r *restorer) move() error {
 		return err
 	}
 	err = m.Run(r.ctx)
-	if err == nil {
-		err = in.apply()
-	}
 	var rec *recording
 	if err == nil {
 		rec, err = r.verify()
@@ -486,6 +483,7 @@ func (r *restorer) prepare(in intent) (*fsx.Move, error) {
 	if err != nil {
 		return nil, errors.Join(err, fsx.RemoveAll(r.opts.Stage), fsx.RemoveAll(r.opts.Journal))
 	}
+	m.Beside(in.apply, in.revert)
 	return m, nil
 }
 
@@ -496,7 +494,7 @@ func (r *restorer) takeBack(m *fsx.Move, in intent, rec *recording) error {
 		err = rec.close()
 	}
 	if m.State() != fsx.MoveUndone {
-		if uerr := errors.Join(in.revert(), m.Undo()); uerr != nil {
+		if uerr := m.Undo(); uerr != nil {
 			return errors.Join(err, fmt.Errorf("take back: %w: %w", uerr, agents.ErrDamaged))
 		}
 	}
@@ -660,10 +658,13 @@ func (in intent) revert() error {
 	return errors.Join(errs...)
 }
 
-// finish forgets a move that is committed or undone. What programs wrote, late,
-// into files that they had open is kept in the folder "late" beside the journal.
+// lateDir, beside the journal, has what programs wrote into files that they had
+// open, and what was at paths that they changed while a restore was taken back.
+func lateDir(journal string) string { return filepath.Join(filepath.Dir(journal), "late") }
+
+// finish forgets a move that is committed or undone.
 func finish(journal string, m *fsx.Move, in intent) error {
-	if err := m.ForgetButLate(filepath.Join(filepath.Dir(journal), "late")); err != nil {
+	if _, err := m.ForgetButLate(lateDir(journal)); err != nil {
 		return err
 	}
 	if err := in.clear(); err != nil {
@@ -673,8 +674,8 @@ func finish(journal string, m *fsx.Move, in intent) error {
 }
 
 // Recover ends a Restore that was killed: afterwards the roots are as before
-// it, or hold the whole state. Without a journal there is nothing to do. It
-// may be called again after a failure.
+// it, or hold the whole state; what somebody changed since stays so. Without a
+// journal there is nothing to do. It may be called again after a failure.
 func Recover(ctx context.Context, journal string) error {
 	if _, err := os.Lstat(journal); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -693,8 +694,9 @@ func Recover(ctx context.Context, journal string) error {
 	if err != nil {
 		return fmt.Errorf("recover a restore: %w", err)
 	}
+	m.Beside(in.apply, in.revert)
 	if m.State() == fsx.MovePrepared {
-		if err := errors.Join(in.revert(), m.Undo()); err != nil {
+		if _, err := m.UndoLeaving(lateDir(journal)); err != nil {
 			return fmt.Errorf("recover a restore: %w", err)
 		}
 	}

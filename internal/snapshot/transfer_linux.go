@@ -18,6 +18,11 @@ type Transferring struct {
 	in      intent
 }
 
+func newTransferring(journal string, m *fsx.Move, in intent) *Transferring {
+	m.Beside(in.apply, in.revert)
+	return &Transferring{journal: journal, move: m, in: in}
+}
+
 // Prepare stages what a transfer brings, which finds what is damaged
 // (agents.ErrDamaged) or does not fit, and writes the intent. A path that is
 // not what its Before says is agents.ErrConflict, named by an *fsx.MoveError.
@@ -70,7 +75,7 @@ func (p *preparing) prepare() (*Transferring, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Transferring{journal: p.t.Journal, move: m, in: in}, nil
+	return newTransferring(p.t.Journal, m, in), nil
 }
 
 func (p *preparing) operation(t Transferred, sync bool) error {
@@ -187,16 +192,10 @@ func (s *Store) itemOf(e Entry) (item, error) {
 func (t *Transferring) Run(ctx context.Context) error {
 	err := t.move.Run(ctx)
 	if err == nil {
-		err = t.in.apply()
-	}
-	if err == nil {
 		err = t.move.Commit()
 	}
-	if err == nil {
-		return nil
-	}
-	if t.move.State() != fsx.MoveUndone {
-		if uerr := errors.Join(t.in.revert(), t.move.Undo()); uerr != nil {
+	if err != nil && t.move.State() != fsx.MoveUndone {
+		if uerr := t.move.Undo(); uerr != nil {
 			return errors.Join(err, fmt.Errorf("take back: %w", uerr))
 		}
 	}
@@ -210,17 +209,10 @@ func (t *Transferring) State() fsx.MoveState { return t.move.State() }
 func (t *Transferring) CanUndo() error { return t.move.CanUndo() }
 
 // Undo puts everything back as it was, as fsx.Move.Undo does.
-func (t *Transferring) Undo() error {
-	if t.move.State() == fsx.MoveUndone {
-		return nil
-	}
-	if t.move.State() == fsx.MoveCommitted {
-		if err := t.move.CanUndo(); err != nil {
-			return err
-		}
-	}
-	return errors.Join(t.in.revert(), t.move.Undo())
-}
+func (t *Transferring) Undo() error { return t.move.Undo() }
+
+// UndoLeaving is Undo that comes to an end, as fsx.Move.UndoLeaving does.
+func (t *Transferring) UndoLeaving(dir string) ([]fsx.Left, error) { return t.move.UndoLeaving(dir) }
 
 // Stage returns the folder in which everything was staged, which is gone after
 // Forget.
@@ -230,13 +222,15 @@ func (t *Transferring) Stage() string { return string(t.in.Stage) }
 // were replaced.
 func (t *Transferring) Late() ([]fsx.Late, error) { return t.move.LateWrites() }
 
-// Forget removes the intent, the before-images and what else was staged. The
+// Forget removes the intent, the before-images and what else was staged, but
+// what Late tells of: that it moves into the folder late, and returns. The
 // folder of the journal stays, with what else is in it.
-func (t *Transferring) Forget() error {
-	if err := t.move.Forget(); err != nil {
-		return err
+func (t *Transferring) Forget(late string) ([]fsx.Late, error) {
+	kept, err := t.move.ForgetButLate(late)
+	if err != nil {
+		return kept, err
 	}
-	return clearIntent(t.journal, t.in)
+	return kept, clearIntent(t.journal, t.in)
 }
 
 // clearIntent removes what is left of a transfer whose move is forgotten.
@@ -262,5 +256,5 @@ func LoadTransfer(journal string) (*Transferring, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Transferring{journal: journal, move: m, in: in}, nil
+	return newTransferring(journal, m, in), nil
 }

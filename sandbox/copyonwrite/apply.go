@@ -13,6 +13,7 @@ import (
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/snapshot"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 // Apply brings what the plan changed into the resource, path by path, and
@@ -235,9 +236,6 @@ func (a *applying) transferred(ctx context.Context, s *step) (snapshot.Transferr
 // tellLate says what programs wrote into files that they had open.
 func (a *applying) tellLate(tr *snapshot.Transferring) error {
 	late, err := tr.Late()
-	for _, l := range late {
-		a.res.Notices = append(a.res.Notices, fmt.Sprintf(
-			"%s: a program that had it open wrote to what was replaced; those bytes are in %s", agents.EscapePath(l.Path), l.Held))
-	}
+	a.res.Notices = append(a.res.Notices, folder.LateNotices(late)...)
 	return err
 }

@@ -237,10 +237,11 @@ func TestKillRestore(t *testing.T) {
 // before, or has everything.
 func (b *bench) ended(before, after []string) agents.ApplyState {
 	b.t.Helper()
-	got, _, err := b.strategy.Recover(b.t.Context(), b.ws, b.journal)
+	ended, err := b.strategy.Recover(b.t.Context(), b.ws, b.journal)
 	if err != nil {
 		b.t.Fatalf("recover: %v", err)
 	}
+	got := ended.State
 	switch got {
 	case agents.ApplyApplied:
 		same(b.t, "apply", after, oracle.Digest(b.t, b.real))
@@ -310,4 +311,45 @@ func TestKillUndoAgain(t *testing.T) {
 		}
 		return reached
 	})
+}
+
+// TestKillApplyThenEdit: somebody edits what a killed apply had brought. The
+// apply is taken back but for that, and what was there before is kept.
+func TestKillApplyThenEdit(t *testing.T) {
+	met := false
+	everyFault(t, "kill", func(t *testing.T, failpoint string) bool {
+		b := created(t, killBase, killPlan)
+		before, after := state(t, b.real), oracle.Digest(t, b.ws.Path)
+		ref := b.seal().Ref
+		must(t, os.MkdirAll(b.journal, 0o700))
+		reached, _ := b.child(task{Do: "apply", Ref: ref}, failpoint)
+		was := read(t, b.real+"/a")
+		b.user("echo mine >>a")
+		edited := read(t, b.real+"/a")
+		got, err := b.strategy.Recover(t.Context(), b.ws, b.journal)
+		must(t, err)
+		if text := read(t, b.real+"/a"); text != edited {
+			t.Errorf("%s: a = %q, want %q", got.State, text, edited)
+		}
+		if got.State == agents.ApplyApplied || was == "1\n" {
+			return reached
+		}
+		met = true
+		if len(got.Notices) != 1 || !strings.Contains(got.Notices[0], "a: it was changed") {
+			t.Fatalf("notices %q", got.Notices)
+		}
+		if text := read(t, sandbox.LateDir(b.journal)+"/a"); text != "1\n" {
+			t.Errorf("kept is %q", text)
+		}
+		must(t, os.Rename(sandbox.LateDir(b.journal)+"/a", b.real+"/a"))
+		same(t, "taking back", before[1:], state(t, b.real)[1:])
+		if _, err := b.apply(false); err != nil {
+			t.Errorf("apply again: %v", err)
+		}
+		b.ended(before, after)
+		return reached
+	})
+	if !met {
+		t.Error("no kill was between")
+	}
 }

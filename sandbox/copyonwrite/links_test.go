@@ -228,8 +228,8 @@ func TestApplyTellsOfLateWrites(t *testing.T) {
 			}
 			_, err = f.WriteString("later\n")
 			must(t, err)
-			if state, _, err := b.strategy.Recover(t.Context(), b.ws, b.journal); err != nil || state != agents.ApplyApplied {
-				t.Errorf("recover: %s, %v", state, err)
+			if got, err := b.strategy.Recover(t.Context(), b.ws, b.journal); err != nil || got.State != agents.ApplyApplied {
+				t.Errorf("recover: %s, %v", got.State, err)
 			}
 			b.mustUndo()
 			_, err = f.WriteString("last\n")
@@ -238,5 +238,71 @@ func TestApplyTellsOfLateWrites(t *testing.T) {
 				t.Errorf("a = %q", got)
 			}
 		})
+	}
+}
+
+// TestUndoMeetsAWriter: somebody edits a file while an undo is taking others
+// back. The apply stays, whole, and so does the edit.
+func TestUndoMeetsAWriter(t *testing.T) {
+	for range 20 {
+		b := created(t, "for i in $(seq 100 199); do echo old $i >f$i; done", "for i in $(seq 100 199); do echo new $i >f$i; done")
+		b.mustApply(false)
+		wrote := make(chan error)
+		go func() {
+			for first := filepath.Join(b.real, "f199"); ; { // which is taken back first
+				if text, err := os.ReadFile(first); err != nil || !strings.HasPrefix(string(text), "new") {
+					break
+				}
+			}
+			wrote <- os.WriteFile(filepath.Join(b.real, "f100"), []byte("mine\n"), 0o644)
+		}()
+		err := b.strategy.Undo(t.Context(), b.ws, b.journal)
+		must(t, <-wrote)
+		if err == nil {
+			if got := read(t, b.real+"/f100"); got != "mine\n" {
+				t.Fatalf("f100 = %q after the undo", got)
+			}
+			continue // the writer was too late
+		}
+		if !errors.Is(err, agents.ErrConflict) || !strings.Contains(err.Error(), "f100") {
+			t.Fatalf("undo: %v, want a conflict in f100", err)
+		}
+		if got := sh(t, b.real, "cat f100; cat f* | grep -c new"); got != "mine\n99\n" {
+			t.Errorf("after a refused undo: %q", got)
+		}
+		if got, err := b.strategy.Recover(t.Context(), b.ws, b.journal); err != nil || got.State != agents.ApplyApplied {
+			t.Errorf("recover: %s, %v", got.State, err)
+		}
+		return
+	}
+	t.Fatal("nobody wrote while an undo was under way")
+}
+
+// TestUndoHoldsWhatPrograms have open of what it takes away.
+func TestUndoHoldsWhatPrograms(t *testing.T) {
+	b := created(t, "echo old >a", "echo new >a; echo more >b")
+	before := state(t, b.real)
+	b.mustApply(false)
+	var open []*os.File
+	for _, name := range []string{"a", "b"} {
+		f, err := os.OpenFile(filepath.Join(b.real, name), os.O_WRONLY|os.O_APPEND, 0)
+		must(t, err)
+		defer f.Close()
+		open = append(open, f)
+	}
+	b.mustUndo()
+	same(t, "undo", before, state(t, b.real))
+	for _, f := range open {
+		_, err := f.WriteString("late\n")
+		must(t, err)
+	}
+	got, err := b.strategy.Recover(t.Context(), b.ws, b.journal)
+	must(t, err)
+	late := sandbox.LateDir(b.journal)
+	if text := read(t, late+"/a") + read(t, late+"/b"); text != "new\nlate\nmore\nlate\n" {
+		t.Errorf("kept is %q", text)
+	}
+	if len(got.Notices) != 2 || !strings.Contains(got.Notices[0], late) {
+		t.Errorf("notices: %q", got.Notices)
 	}
 }

@@ -236,7 +236,8 @@ func (u *update) move(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, u.recoverMove(ctx))
 	}
-	return tr.Forget()
+	_, err = tr.Forget(u.private("late"))
+	return err
 }
 
 // list fills the result with the files that the sandbox took over.

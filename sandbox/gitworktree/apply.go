@@ -184,10 +184,7 @@ func (a *applying) move(ctx context.Context, t target, m merged, sealed string, 
 	if err := tr.run(ctx); err != nil {
 		return err
 	}
-	for _, p := range tr.late {
-		a.res.Notices = append(a.res.Notices, fmt.Sprintf(
-			"%s: a program that had it open wrote to what was replaced; those bytes are in %s", agents.EscapePath(p), filepath.Join(a.req.JournalDir, lateDir)))
-	}
+	a.res.Notices = append(a.res.Notices, tr.notices...)
 	a.res.State, a.res.CommitRef = agents.ApplyApplied, commit
 	return nil
 }

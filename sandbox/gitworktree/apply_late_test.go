@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cleveragents/agents/sandbox"
 )
 
 // TestApplyKeepsLateWrites: a program has a file open that apply replaces, and
@@ -18,7 +20,7 @@ func TestApplyKeepsLateWrites(t *testing.T) {
 		wrote := writeLate(t, filepath.Join(r.Dir, "a.txt"))
 		res := p.mustApply()
 		<-wrote
-		kept, err := os.ReadFile(filepath.Join(p.journal, "late", "a.txt"))
+		kept, err := os.ReadFile(filepath.Join(sandbox.LateDir(p.journal), "a.txt"))
 		if os.IsNotExist(err) && len(res.Notices) == 0 {
 			continue
 		}

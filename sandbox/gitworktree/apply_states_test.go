@@ -257,8 +257,8 @@ func TestApplyUnchanged(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", name, res, err)
 		}
 		oracle.Same(t, name, r.Dir, before)
-		if state, _, err := p.s.Recover(context.Background(), p.ws, p.journal); state != agents.ApplyReverted || err != nil {
-			t.Errorf("recover of an empty journal: %s, %v", state, err)
+		if got, err := p.s.Recover(context.Background(), p.ws, p.journal); got.State != agents.ApplyReverted || err != nil {
+			t.Errorf("recover of an empty journal: %s, %v", got.State, err)
 		}
 	}
 }

@@ -187,7 +187,7 @@ func (p *plan) mustUndo() {
 	if err := p.s.Undo(context.Background(), p.ws, p.journal); err != nil {
 		p.t.Errorf("second undo: %v", err)
 	}
-	if got, _, err := p.s.Recover(context.Background(), p.ws, p.journal); got != agents.ApplyReverted || err != nil {
+	if got, err := p.s.Recover(context.Background(), p.ws, p.journal); got.State != agents.ApplyReverted || err != nil {
 		p.t.Errorf("recover after undo gives %s, %v", got, err)
 	}
 }
@@ -260,8 +260,8 @@ func TestApplyMovesEverythingAndUndoGivesItBack(t *testing.T) {
 			t.Error("an emptied directory is still there")
 		}
 		r.Git("fsck", "--strict")
-		if got, commit, err := p.s.Recover(context.Background(), p.ws, p.journal); got != agents.ApplyApplied || commit != res.CommitRef || err != nil {
-			t.Errorf("recover after apply gives %s %s %v", got, commit, err)
+		if got, err := p.s.Recover(context.Background(), p.ws, p.journal); got.State != agents.ApplyApplied || got.Commit != res.CommitRef || err != nil {
+			t.Errorf("recover after apply gives %s %s %v", got.State, got.Commit, err)
 		}
 		p.mustUndo()
 		same(t, "undo", before, state(t, r))

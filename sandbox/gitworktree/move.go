@@ -13,6 +13,7 @@ import (
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/git"
+	"github.com/cleveragents/agents/sandbox"
 	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
@@ -45,14 +46,14 @@ type transition struct {
 
 	carry func(ctx context.Context) error // brings home what the objects do not hold; may be nil
 
-	stage  string       // new contents, hold folder and copies of the index, on the work tree's file system
-	pin    string       // second name of index.lock
-	seen   bool         // the ref's reflog has the new commit from before
-	index  fsx.Identity // the user's index when it was copied
-	steps  []step
-	intent intent
-	files  *fsx.Move
-	late   []string // paths whose replaced files were written to afterwards
+	stage   string       // new contents, hold folder and copies of the index, on the work tree's file system
+	pin     string       // second name of index.lock
+	seen    bool         // the ref's reflog has the new commit from before
+	index   fsx.Identity // the user's index when it was copied
+	steps   []step
+	intent  intent
+	files   *fsx.Move
+	notices []string // what was written late, or left as somebody made it
 }
 
 // errMoved says that the target's tip is not the one that was looked at.
@@ -336,12 +337,13 @@ func (m *transition) finish(ctx context.Context) error {
 	return m.clean()
 }
 
-// lateDir, in the journal's folder, has what programs wrote into files that
-// they had open when those were replaced.
-const lateDir = "late"
+// lateDir is the folder for what programs wrote into files that they had open
+// when those were replaced.
+func (m *transition) lateDir() string {
+	return sandbox.LateDir(strings.TrimSuffix(m.dir, string(filepath.Separator)+undoDir))
+}
 
-// keepLate lets go of the before-images but for those bytes, and remembers the
-// paths.
+// keepLate lets go of the before-images but for those bytes.
 func (m *transition) keepLate() error {
 	if m.stage == "" {
 		return nil
@@ -359,14 +361,9 @@ func (m *transition) keepLate() error {
 	if err := m.files.Commit(); err != nil {
 		return err
 	}
-	late, err := m.files.LateWrites()
-	if err != nil {
-		return err
-	}
-	for _, l := range late {
-		m.late = append(m.late, l.Path)
-	}
-	return m.files.ForgetButLate(filepath.Join(m.dir, lateDir))
+	late, err := m.files.ForgetButLate(m.lateDir())
+	m.notices = append(m.notices, folder.LateNotices(late)...)
+	return err
 }
 
 // clean removes the stage, the pin and the journal of the files.

@@ -96,7 +96,6 @@ type intent struct {
 type ending struct {
 	State  agents.ApplyState `json:"state"` // applied or reverted
 	Commit string            `json:"commit,omitempty"`
-	Left   []rawPath         `json:"left,omitempty"` // paths that somebody else changed and that were left so
 }
 
 const journalVersion = 1

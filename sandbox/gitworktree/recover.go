@@ -12,6 +12,7 @@ import (
 	"github.com/cleveragents/agents/internal/fsx"
 	"github.com/cleveragents/agents/internal/git"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 // Recover ends an Apply or Undo that was killed: if the ref has moved the rest
@@ -19,28 +20,31 @@ import (
 // index.lock goes only if it is the very file that the killed call made, and
 // paths that somebody changed since stay as they are. Calling it again, or
 // when there is nothing to end, gives the same answer.
-func (s *Strategy) Recover(ctx context.Context, ws sandbox.Workspace, journalDir string) (agents.ApplyState, string, error) {
+func (s *Strategy) Recover(ctx context.Context, ws sandbox.Workspace, journalDir string) (sandbox.Recovered, error) {
+	var out sandbox.Recovered
 	run := s.runner(ws.Options)
 	if ws.PrivateDir != "" {
 		if err := fsx.RemoveAll(quarantineDir(ws)); err != nil {
-			return "", "", fmt.Errorf("end the apply: %w", err)
+			return out, fmt.Errorf("end the apply: %w", err)
 		}
 	}
-	applied, err := settle(ctx, run, ws, journalDir)
+	applied, notices, err := settle(ctx, run, ws, journalDir)
 	if err != nil {
-		return "", "", fmt.Errorf("end the apply: %w", err)
+		return out, fmt.Errorf("end the apply: %w", err)
 	}
+	out.State, out.Notices = agents.ApplyReverted, notices
 	if applied.state != agents.ApplyApplied {
-		return agents.ApplyReverted, "", nil
+		return out, nil
 	}
-	undone, err := settle(ctx, run, ws, filepath.Join(journalDir, undoDir))
+	undone, notices, err := settle(ctx, run, ws, filepath.Join(journalDir, undoDir))
 	if err != nil {
-		return "", "", fmt.Errorf("end the undo: %w", err)
+		return sandbox.Recovered{}, fmt.Errorf("end the undo: %w", err)
 	}
-	if undone.state == agents.ApplyApplied { // the undo is the move that was applied
-		return agents.ApplyReverted, "", nil
+	out.Notices = append(out.Notices, notices...)
+	if undone.state != agents.ApplyApplied { // else the undo is the move that was applied
+		out.State, out.Commit = agents.ApplyApplied, applied.begin.To
 	}
-	return agents.ApplyApplied, applied.begin.To, nil
+	return out, nil
 }
 
 // journal is a journal folder, read.
@@ -87,18 +91,19 @@ func readJournal(dir string) (*journal, error) {
 	return j, nil
 }
 
-// settle ends the transition whose journal is in dir.
-func settle(ctx context.Context, run *git.Runner, ws sandbox.Workspace, dir string) (*journal, error) {
+// settle ends the transition whose journal is in dir, and says what it left or
+// kept.
+func settle(ctx context.Context, run *git.Runner, ws sandbox.Workspace, dir string) (*journal, []string, error) {
 	j, err := readJournal(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !j.begun {
-		return j, removeUnpublished(dir)
+		return j, nil, removeUnpublished(dir)
 	}
 	m := j.transition(dir)
 	if j.state != "" {
-		return j, m.clean()
+		return j, nil, m.clean()
 	}
 	if m.t.root != "" && !isDir(m.t.root) {
 		m.t.root = "" // a linked work tree that was removed since: the ref alone is left
@@ -108,19 +113,21 @@ func settle(ctx context.Context, run *git.Runner, ws sandbox.Workspace, dir stri
 		location = ws.Resource.Location
 	}
 	if m.t.found, err = git.Discover(ctx, run, location); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m.t.repo = m.t.found.Repo(run)
 	moved, err := m.hasMoved(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if moved {
 		j.state = agents.ApplyApplied
-		return j, m.finish(ctx)
+		err = m.finish(ctx)
+		return j, m.notices, err
 	}
 	j.state = agents.ApplyReverted
-	return j, m.takeBack()
+	err = m.takeBack()
+	return j, m.notices, err
 }
 
 // removeUnpublished removes what a kill left of writing begin.json.
@@ -185,7 +192,7 @@ func (m *transition) inReflog(ctx context.Context) (bool, error) {
 }
 
 // takeBack undoes the move of the files and lets go of the lock. Paths that
-// somebody changed since stay; then the journal keeps the before-images.
+// somebody changed since stay.
 func (m *transition) takeBack() error {
 	if m.t.root == "" {
 		return m.emptyJournal()
@@ -197,41 +204,10 @@ func (m *transition) takeBack() error {
 	if err != nil {
 		return err
 	}
-	err = files.Undo()
-	switch {
-	case err == nil:
-		return m.emptyJournal()
-	case !errors.Is(err, agents.ErrConflict):
+	left, err := files.UndoLeaving(m.lateDir())
+	if err != nil {
 		return err
 	}
-	end := ending{State: agents.ApplyReverted, Left: leftPaths(err)}
-	if err := m.unlockIndex(); err != nil {
-		return err
-	}
-	if err := putJSON(m.dir, doneFile, end); err != nil {
-		return err
-	}
-	return m.clean()
-}
-
-// leftPaths lists the paths that an undo of files left alone.
-func leftPaths(err error) []rawPath {
-	var all []rawPath
-	var walk func(error)
-	walk = func(err error) {
-		if e, ok := err.(*fsx.MoveError); ok {
-			all = append(all, rawPath(e.Path))
-			return
-		}
-		switch u := err.(type) {
-		case interface{ Unwrap() []error }:
-			for _, e := range u.Unwrap() {
-				walk(e)
-			}
-		case interface{ Unwrap() error }:
-			walk(u.Unwrap())
-		}
-	}
-	walk(err)
-	return all
+	m.notices = append(m.notices, folder.LeftNotices(left)...)
+	return m.emptyJournal()
 }

@@ -47,7 +47,7 @@ func TestChildOfApply(t *testing.T) {
 	case "undo":
 		err = s.Undo(ctx, o.Work, o.Request.JournalDir)
 	case "recover":
-		_, _, err = s.Recover(ctx, o.Work, o.Request.JournalDir)
+		_, err = s.Recover(ctx, o.Work, o.Request.JournalDir)
 	}
 	if err != nil {
 		fmt.Println("outcome:", err)
@@ -208,24 +208,24 @@ type outcomes struct {
 // recovered recovers twice and checks that the result is one of the two.
 func (p *plan) recovered(how error, o outcomes) agents.ApplyState {
 	p.t.Helper()
-	state1, commit, err := p.s.Recover(context.Background(), p.ws, p.journal)
+	first, err := p.s.Recover(context.Background(), p.ws, p.journal)
 	if err != nil {
 		p.t.Fatalf("%v: recover: %v", how, err)
 	}
 	want := o.beforeState
-	if state1 == agents.ApplyApplied {
+	if first.State == agents.ApplyApplied {
 		want = o.afterState
-		if p.r.Git("rev-parse", "HEAD") != commit {
-			p.t.Errorf("%v: recover names commit %q", how, commit)
+		if p.r.Git("rev-parse", "HEAD") != first.Commit {
+			p.t.Errorf("%v: recover names commit %q", how, first.Commit)
 		}
 	}
-	same(p.t, fmt.Sprintf("%v: recovered to %s", how, state1), want, state(p.t, p.r))
+	same(p.t, fmt.Sprintf("%v: recovered to %s", how, first.State), want, state(p.t, p.r))
 	p.noLeftovers(how)
-	state2, _, err := p.s.Recover(context.Background(), p.ws, p.journal)
-	if err != nil || state2 != state1 {
-		p.t.Errorf("%v: recovering again gives %s, %v; before it was %s", how, state2, err, state1)
+	second, err := p.s.Recover(context.Background(), p.ws, p.journal)
+	if err != nil || second.State != first.State {
+		p.t.Errorf("%v: recovering again gives %s, %v; before it was %s", how, second.State, err, first.State)
 	}
-	return state1
+	return first.State
 }
 
 func (p *plan) noLeftovers(how error) {
@@ -388,14 +388,14 @@ func TestKillApplyThenUserGoesOn(t *testing.T) {
 		p.r.Write("other.txt", "edited again\n")
 		p.r.Write("fresh", "fresh\n")
 		p.r.Sh("rm -f .git/index.lock; echo theirs >.git/index.lock")
-		if _, _, rerr := p.s.Recover(context.Background(), p.ws, p.journal); rerr != nil && !errors.Is(rerr, agents.ErrLocked) {
+		if _, rerr := p.s.Recover(context.Background(), p.ws, p.journal); rerr != nil && !errors.Is(rerr, agents.ErrLocked) {
 			t.Errorf("%v: recover: %v", err, rerr)
 		}
 		if p.r.Read(".git/index.lock") != "theirs\n" {
 			t.Errorf("%v: the user's lock is gone", err)
 		}
 		p.r.Sh("rm .git/index.lock")
-		got, _, rerr := p.s.Recover(context.Background(), p.ws, p.journal)
+		got, rerr := p.s.Recover(context.Background(), p.ws, p.journal)
 		if rerr != nil {
 			t.Errorf("%v: recover without the lock: %v", err, rerr)
 		}
@@ -403,7 +403,7 @@ func TestKillApplyThenUserGoesOn(t *testing.T) {
 			t.Errorf("%v: the user's edits are lost: %q", err, s)
 		}
 		if s := p.r.Git("diff", "--cached", "--name-only"); s != "staged.txt" {
-			t.Errorf("%v: recovered to %s, but staged is %q", err, got, s)
+			t.Errorf("%v: recovered to %s, but staged is %q", err, got.State, s)
 		}
 		p.noLeftovers(err)
 		return true

@@ -55,7 +55,7 @@ func (s *Strategy) undo(ctx context.Context, ws sandbox.Workspace, journalDir st
 
 // finished ends what a killed Apply or Undo left, and returns what came of it.
 func (s *Strategy) finished(ctx context.Context, ws sandbox.Workspace, journalDir string) (*journal, error) {
-	if _, _, err := s.Recover(ctx, ws, journalDir); err != nil {
+	if _, err := s.Recover(ctx, ws, journalDir); err != nil {
 		return nil, err
 	}
 	return loadJournal(journalDir)

@@ -23,8 +23,8 @@ func (p *plan) mustNotUndo(says string) {
 	}
 	oracle.Same(p.t, "refused undo", p.r.Dir, before)
 	p.clean()
-	if got, commit, err := p.s.Recover(context.Background(), p.ws, p.journal); got != agents.ApplyApplied || commit == "" || err != nil {
-		p.t.Errorf("recover after a refused undo gives %s %s %v", got, commit, err)
+	if got, err := p.s.Recover(context.Background(), p.ws, p.journal); got.State != agents.ApplyApplied || got.Commit == "" || err != nil {
+		p.t.Errorf("recover after a refused undo gives %s %s %v", got.State, got.Commit, err)
 	}
 }
 

@@ -311,11 +311,12 @@ func (u *update) move(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := m.Run(ctx); err != nil {
-		return errors.Join(err, m.Forget())
+	err = m.Run(ctx)
+	if err == nil {
+		err = m.Commit()
 	}
-	if err := errors.Join(m.Commit(), m.Forget()); err != nil {
-		return err
+	if _, ferr := m.ForgetButLate(u.private("late")); err != nil || ferr != nil {
+		return errors.Join(err, ferr)
 	}
 	u.settleBase()
 	u.res.State, u.res.CommitRef = agents.ApplyApplied, u.base
@@ -533,11 +534,11 @@ func (b *box) recoverUpdate() error {
 		return err
 	}
 	if m.State() == fsx.MovePrepared {
-		if err := m.Undo(); err != nil {
+		if _, err := m.UndoLeaving(b.private("late")); err != nil {
 			return err
 		}
 	}
-	if err := m.ForgetButLate(b.private("late")); err != nil {
+	if _, err := m.ForgetButLate(b.private("late")); err != nil {
 		return err
 	}
 	b.settleBase()

@@ -66,9 +66,9 @@ func (s suite) wantRecovered(t *testing.T, b *box, journal string, want agents.A
 		return
 	}
 	home := b.home()
-	got, _, err := r.Recover(b.ctx(), b.ws, journal)
-	if err != nil || got != want {
-		t.Errorf("Recover: got %q and %v, want %q", got, err, want)
+	got, err := r.Recover(b.ctx(), b.ws, journal)
+	if err != nil || got.State != want {
+		t.Errorf("Recover: got %q and %v, want %q", got.State, err, want)
 	}
 	if diff := Explain(b.home(), home); diff != "" {
 		t.Errorf("Recover changed a resource that was whole:\n%s", diff)

@@ -159,10 +159,10 @@ func (f *Faulty) CanUndo(ctx context.Context, ws sandbox.Workspace, journalDir s
 }
 
 // Recover is the strategy's, or fails.
-func (f *Faulty) Recover(ctx context.Context, ws sandbox.Workspace, journalDir string) (agents.ApplyState, string, error) {
+func (f *Faulty) Recover(ctx context.Context, ws sandbox.Workspace, journalDir string) (sandbox.Recovered, error) {
 	r, err := able[sandbox.Recoverer](f, "Recover")
 	if err != nil {
-		return "", "", err
+		return sandbox.Recovered{}, err
 	}
 	return r.Recover(ctx, ws, journalDir)
 }

@@ -293,12 +293,12 @@ func (p *Plain) Undo(ctx context.Context, ws sandbox.Workspace, journalDir strin
 }
 
 // Recover reads what the last call noted: a kill is not survived.
-func (*Plain) Recover(ctx context.Context, ws sandbox.Workspace, journalDir string) (agents.ApplyState, string, error) {
+func (*Plain) Recover(ctx context.Context, ws sandbox.Workspace, journalDir string) (sandbox.Recovered, error) {
 	j, err := readJournal(journalDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return agents.ApplyReverted, "", nil
+		return sandbox.Recovered{State: agents.ApplyReverted}, nil
 	}
-	return j.State, "", err
+	return sandbox.Recovered{State: j.State}, err
 }
 
 // Remove removes the copies.
