@@ -9,7 +9,9 @@ import (
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
+	"github.com/cleveragents/agents/internal/snapshot"
 	"github.com/cleveragents/agents/sandbox"
+	"github.com/cleveragents/agents/sandbox/internal/folder"
 )
 
 var _ sandbox.Archiver = (*Strategy)(nil)
@@ -60,14 +62,21 @@ func (b *box) unapplied(ctx context.Context) (bool, error) {
 // What an archive holds.
 const (
 	archiveRecord = "sandbox.json"
-	archiveFiles  = "files"
+	archiveStates = "states"
 	archiveBase   = "base"
 	archivePatch  = "result.patch"
 )
 
-// Archive writes the sandbox's files into dir as they are, and for people a
-// patch of what the plan changed. Where the base store is the sandbox's own,
-// it comes along. Everything is durable when it returns.
+// archived is the record of an archive.
+type archived struct {
+	record
+	State string `json:"state"` // the archived state, in archiveStates
+}
+
+// Archive records the sandbox's files as a state in dir, which costs what
+// differs from the base, and for people a patch of what the plan changed. Where
+// the base store is the sandbox's own, it comes along. Everything is durable
+// when it returns.
 func (s *Strategy) Archive(ctx context.Context, ws sandbox.Workspace, dir string) error {
 	b, err := s.open(ws)
 	if err != nil {
@@ -89,7 +98,8 @@ func (b *box) archive(ctx context.Context, dir string) error {
 	if err := b.writePatch(ctx, filepath.Join(dir, archivePatch)); err != nil {
 		return fmt.Errorf("%s: %w", archivePatch, err)
 	}
-	if _, err := fsx.CopyTree(ctx, b.rec.Path, filepath.Join(dir, archiveFiles)); err != nil {
+	state, err := b.archiveState(ctx, filepath.Join(dir, archiveStates))
+	if err != nil {
 		return err
 	}
 	if b.rec.Base == b.private("base") {
@@ -97,11 +107,34 @@ func (b *box) archive(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	data, err := json.MarshalIndent(b.rec, "", "  ")
+	data, err := json.MarshalIndent(archived{b.rec, state}, "", "  ")
 	if err != nil {
 		return err
 	}
 	return fsx.Publish(filepath.Join(dir, archiveRecord), append(data, '\n'), 0o600)
+}
+
+// archiveState records the present files in a store of their own.
+func (b *box) archiveState(ctx context.Context, dir string) (ref string, err error) {
+	if b.rec.BaseState == "" { // nobody has asked for a state yet
+		if _, err := b.recorder(ctx, b.sealStore()); err != nil {
+			return "", err
+		}
+	}
+	store, err := snapshot.Open(ctx, dir, snapshot.Options{Below: b.rec.Base})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	tracker, err := b.tracker(store)
+	if err != nil {
+		return "", err
+	}
+	c, err := (&recorder{b, store, tracker}).capture(ctx, sandbox.CaptureRequest{Label: "archive of sandbox " + b.ws.SandboxID})
+	if err != nil {
+		return "", err
+	}
+	return c.Ref, store.Hold("archived", c.Ref)
 }
 
 func (b *box) writePatch(ctx context.Context, path string) error {
@@ -119,8 +152,9 @@ func (b *box) writePatch(ctx context.Context, path string) error {
 // Unarchive makes a sandbox from an archive again, on the same base. A base
 // store that is gone, or a folder that is no archive, is agents.ErrDamaged.
 func (s *Strategy) Unarchive(ctx context.Context, req sandbox.CreateRequest, dir string) (sandbox.Workspace, error) {
-	old, err := loadRecord(dir)
-	if err == nil && (!exists(filepath.Join(dir, archiveFiles)) || old.BaseState == "") {
+	var old archived
+	err := folder.Load(dir, recordVersion, &old)
+	if err == nil && (!exists(filepath.Join(dir, archiveStates)) || old.State == "") {
 		err = fmt.Errorf("archive %s: %w", dir, agents.ErrDamaged)
 	}
 	if err != nil {
@@ -135,7 +169,7 @@ func (s *Strategy) Unarchive(ctx context.Context, req sandbox.CreateRequest, dir
 	if !exists(filepath.Join(dir, archiveBase)) {
 		b.rec.Base = old.Base
 	}
-	if err := b.rebuild(ctx, dir); err != nil {
+	if err := b.rebuild(ctx, dir, old.State); err != nil {
 		detached, cancel := sandbox.Detach(ctx)
 		defer cancel()
 		return sandbox.Workspace{}, errors.Join(fmt.Errorf("restore archive: %w", err), s.Remove(detached, b.ws))
@@ -144,7 +178,7 @@ func (s *Strategy) Unarchive(ctx context.Context, req sandbox.CreateRequest, dir
 }
 
 // rebuild is build from an archive.
-func (b *box) rebuild(ctx context.Context, dir string) error {
+func (b *box) rebuild(ctx context.Context, dir, state string) error {
 	if err := b.save(); err != nil {
 		return err
 	}
@@ -154,21 +188,8 @@ func (b *box) rebuild(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	if _, err := readOrigin(b.rec.Base, b.rec.Origin); err != nil {
+	if _, err := fsx.CopyTree(ctx, filepath.Join(dir, archiveStates), b.private("states")); err != nil {
 		return err
 	}
-	base, err := b.baseStore(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := base.Compare(ctx, b.rec.BaseState, b.rec.BaseState); err != nil {
-		return err
-	}
-	if err := fsx.MkdirAll(filepath.Dir(b.rec.Path), 0o700); err != nil {
-		return err
-	}
-	if _, err := fsx.CopyTree(ctx, filepath.Join(dir, archiveFiles), b.rec.Path); err != nil {
-		return err
-	}
-	return b.ready()
+	return b.rebuildState(ctx, state)
 }

@@ -192,6 +192,12 @@ func (b *box) tell(notify func(string), report fsx.CopyReport) {
 // buildLike makes the sandbox of an earlier life again, from its base state.
 func (b *box) buildLike(ctx context.Context, like map[string]string) error {
 	b.rec.Base, b.rec.Origin, b.rec.BaseState = like[metaBase], like[metaOrigin], like[sandbox.MetaBaseRef]
+	return b.rebuildState(ctx, b.rec.BaseState)
+}
+
+// rebuildState makes the sandbox's directory from a state that its own store
+// has, or the base store.
+func (b *box) rebuildState(ctx context.Context, ref string) error {
 	if _, err := readOrigin(b.rec.Base, b.rec.Origin); err != nil {
 		return err
 	}
@@ -205,7 +211,7 @@ func (b *box) buildLike(ctx context.Context, like map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.restore(ctx, b.rec.BaseState, false); err != nil {
+	if _, err := r.restore(ctx, ref, false); err != nil {
 		return err
 	}
 	return b.ready()
