@@ -111,6 +111,9 @@ func (a *applying) prepare(ctx context.Context) error {
 	}
 	for _, part := range a.tried() {
 		sealed, err := a.s.seal(ctx, part.box)
+		if errors.Is(err, agents.ErrConflict) {
+			part.result.State, part.result.Error = agents.ApplyConflict, err.Error()
+		}
 		if err != nil {
 			return fmt.Errorf("resource %s: %w", part.resource.Name, err)
 		}

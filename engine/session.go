@@ -136,9 +136,11 @@ func (s *session) box(rec agents.SandboxRecord) (*box, error) {
 }
 
 func (e *Engine) sandboxConfig(p agents.Plan, rec agents.SandboxRecord) sandbox.Config {
+	opts := e.set.Sandbox
+	opts.DataDir = e.set.DataDir
 	cfg := sandbox.Config{
 		Dir: e.set.SandboxDir, PrivateDir: e.privateDir(p.ID, rec.ID), JournalDir: e.journalDir(p.ID, rec.ID),
-		IncludeUncommitted: p.IncludeUncommitted, Options: e.set.Sandbox, Notify: e.notify, Now: e.now,
+		IncludeUncommitted: p.IncludeUncommitted, Options: opts, Notify: e.notify, Now: e.now,
 		OnChange: e.storeSandbox, Progress: e.copying(p, rec.ResourceID),
 	}
 	if e.payloads != nil {

@@ -98,6 +98,7 @@ type Options struct {
 	GitInclude   []string      // git: patterns of ignored files that come into the sandbox
 	IgnoredScope string        // which ignored files a state holds: changed (default), all, none
 	Protected    []string      // names never written back by file strategies; nil = the default of ProtectedNames
+	DataDir      string        // where plans and states are kept: where it lies in a resource it is no part of it; "" = nowhere
 }
 
 // ProtectedNames returns the names that file strategies never write back, at

@@ -84,7 +84,7 @@ func (o *planApplyOptions) confirm(ctx context.Context, s *session) (view.Docume
 		return view.Document{}, err
 	case err != nil && !errors.Is(err, agents.ErrPartial):
 		preview.DryRun = false // nobody asked for one
-		return view.Apply(preview, ""), err
+		return view.Apply(preview), err
 	}
 	question := fmt.Sprintf("Apply plan %s: %s?", preview.PlanID, view.ApplyPreview(preview))
 	return view.Document{}, s.app.confirm(ctx, question, false)

@@ -114,7 +114,7 @@ func (s *session) applyNow(ctx context.Context, req engine.ApplyRequest) (view.D
 		return view.Document{}, err
 	}
 	res.NextSteps = s.app.typed(res.NextSteps)
-	return view.Apply(res, "Changes applied"), err
+	return view.Apply(res), err
 }
 
 func (s *session) discardNow(ctx context.Context, plan string) (view.Document, error) {

@@ -126,7 +126,7 @@ func CopyTree(ctx context.Context, src, dst string) (CopyReport, error) {
 	if err != nil {
 		return CopyReport{}, err
 	}
-	s, err := SurveyTree(ctx, src)
+	s, err := SurveyTree(ctx, src, nil)
 	if err != nil {
 		return CopyReport{}, err
 	}

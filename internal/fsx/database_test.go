@@ -78,7 +78,7 @@ func ask(t *testing.T, path, text string) string {
 
 func copyOf(t *testing.T, src string) (string, fsx.CopyReport) {
 	t.Helper()
-	s, err := fsx.SurveyTree(t.Context(), src)
+	s, err := fsx.SurveyTree(t.Context(), src, nil)
 	must(t, err)
 	dst := filepath.Join(filepath.Dir(src), "copy")
 	report, err := s.Copy(t.Context(), dst, fsx.CopyOptions{})
@@ -202,7 +202,7 @@ func TestCopyDoesNotTrustThePresentTick(t *testing.T) {
 		src := fmt.Sprintf("%s/%d", base, i)
 		must(t, os.Mkdir(src, 0o755))
 		must(t, os.WriteFile(src+"/f", []byte("1"), 0o644))
-		s, err := fsx.SurveyTree(t.Context(), src)
+		s, err := fsx.SurveyTree(t.Context(), src, nil)
 		must(t, err)
 		_, err = s.Copy(t.Context(), src+"-copy", fsx.CopyOptions{})
 		must(t, err)

@@ -70,6 +70,18 @@ func Identify(path string) (Identity, error) {
 	return id, nil
 }
 
+// IdentifyTarget is Identify of what a path leads to.
+func IdentifyTarget(path string) (Identity, error) {
+	fi, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Identity{}, nil
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	return identityOf(fi), nil
+}
+
 // Op is the change of one path in a Move. Exactly one of these is meant:
 //
 //   - Staged set: the path becomes what lies at Staged, a file or symbolic

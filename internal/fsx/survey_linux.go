@@ -18,8 +18,9 @@ import (
 // SurveyTree looks at everything below the directory dir and opens no file. A
 // path that may not be read is fs.ErrPermission; the error names the first and
 // counts the rest. FIFOs, sockets, devices and other mounted file systems are
-// listed as skipped, and so is whatever goes away meanwhile.
-func SurveyTree(ctx context.Context, dir string) (*Survey, error) {
+// listed as skipped, and so are directories for which skip gives a reason (nil =
+// none), and whatever goes away meanwhile. Several goroutines call skip.
+func SurveyTree(ctx context.Context, dir string, skip func(SurveyEntry) (why string)) (*Survey, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
@@ -29,7 +30,10 @@ func SurveyTree(ctx context.Context, dir string) (*Survey, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
-	w := &surveyor{ctx: ctx, fd: fd, mount: mountID(fd), dev: uint64(st.Dev), root: os.Geteuid() == 0}
+	w := &surveyor{ctx: ctx, fd: fd, mount: mountID(fd), dev: uint64(st.Dev), root: os.Geteuid() == 0, skip: func(SurveyEntry) string { return "" }}
+	if skip != nil {
+		w.skip = skip
+	}
 	w.idle = sync.NewCond(&w.mu)
 	w.found = append(w.found, surveyEntry("", &st))
 	w.queue = []string{""}
@@ -105,6 +109,7 @@ type surveyor struct {
 	mount uint64
 	dev   uint64
 	root  bool // nothing is closed to root
+	skip  func(SurveyEntry) string
 
 	mu      sync.Mutex
 	idle    *sync.Cond
@@ -184,6 +189,10 @@ func (w *surveyor) look(dir string) (f dirFound, err error) {
 		case KindDir:
 			if e.Dev != w.dev || w.mounted(fd, name) {
 				f.skipped = append(f.skipped, Skipped{Path: path, Why: "is another mounted file system"})
+				continue
+			}
+			if why := w.skip(e); why != "" {
+				f.skipped = append(f.skipped, Skipped{Path: path, Why: why})
 				continue
 			}
 			f.dirs = append(f.dirs, path)

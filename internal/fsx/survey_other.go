@@ -10,7 +10,7 @@ import (
 )
 
 // SurveyTree is agents.ErrUnsupported: copies for sandboxes need Linux.
-func SurveyTree(context.Context, string) (*Survey, error) {
+func SurveyTree(context.Context, string, func(SurveyEntry) string) (*Survey, error) {
 	return nil, fmt.Errorf("survey a directory: needs Linux: %w", agents.ErrUnsupported)
 }
 

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,7 +77,7 @@ func leftOutBlocks(list []agents.PathReason) []Block {
 // Apply is the document of plan apply, with the panels of sandbox.md, "Apply
 // Phase". done is the footer of a success. Where nothing was applied, people
 // see what stands in the way and no summary.
-func Apply(r agents.ApplyResult, done string) Document {
+func Apply(r agents.ApplyResult) Document {
 	d := Document{
 		Keys: []Field{
 			{"left_out", leftOutRows(r.LeftOut)},
@@ -122,9 +123,17 @@ func Apply(r agents.ApplyResult, done string) Document {
 	}
 	d.Blocks = append(d.Blocks, messageLines(r.Messages)...)
 	if !r.AppliedAt.IsZero() && succeeded(r) {
-		d.Blocks = append(d.Blocks, Footer{Text: done})
+		d.Blocks = append(d.Blocks, Footer{Text: applyFooter(r)})
 	}
 	return d
+}
+
+// applyFooter says whether there was anything to apply.
+func applyFooter(r agents.ApplyResult) string {
+	if slices.ContainsFunc(r.Resources, func(res agents.ResourceResult) bool { return res.State == agents.ApplyApplied }) {
+		return "Changes applied"
+	}
+	return "Nothing to apply: the plan changed nothing"
 }
 
 // Undo is the document of plan undo. failed says that it ended in an error:

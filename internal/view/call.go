@@ -107,6 +107,15 @@ func Run(r agents.RunResult, strategy Strategist) Document {
 	}
 }
 
+// exitCodeText is a command's exit code; one that never ran, or was
+// interrupted, has none.
+func exitCodeText(code int) string {
+	if code < 0 {
+		return "none"
+	}
+	return strconv.Itoa(code)
+}
+
 // RunSummary is what people see at the end of a run, on standard error.
 // messages are those that do not stand there yet.
 func RunSummary(r agents.RunResult, messages []string) []Block {
@@ -115,7 +124,7 @@ func RunSummary(r agents.RunResult, messages []string) []Block {
 	if r.Plan.Name != "" {
 		panel.Rows = append(panel.Rows, [2]string{"Name", r.Plan.Name})
 	}
-	panel.Rows = append(panel.Rows, [2]string{"Exit code", strconv.Itoa(r.Invocation.ExitCode)})
+	panel.Rows = append(panel.Rows, [2]string{"Exit code", exitCodeText(r.Invocation.ExitCode)})
 	for _, s := range r.Sandboxes {
 		panel.Rows = append(panel.Rows, [2]string{"Sandbox", fmt.Sprintf("%s (%s) %s", s.Resource, s.Strategy, Printable(s.Path))})
 	}

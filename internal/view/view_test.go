@@ -183,7 +183,7 @@ func documents(t *testing.T) []document {
 	badDoc := view.Status(bad, strategy)
 	badDoc.ExitCode = 1
 	badDoc.Problem = &view.Problem{Code: "plan_errored", Message: "exit status 3", Plan: bad.Plan.Error}
-	conflict := view.Apply(conflicted(), "")
+	conflict := view.Apply(conflicted())
 	conflict.ExitCode, conflict.Problem = 4, &view.Problem{Code: "SandboxCommitError", Message: "conflicts in app", Hint: "agents plan update " + planID}
 	return []document{
 		{"run", view.Run(run, strategy), []string{"plan", "tool", "sandboxes", "diff_summary", "files"}},
@@ -206,7 +206,7 @@ func documents(t *testing.T) []document {
 		{"plan_checkpoint_show_damaged", view.Checkpoint(damaged(), "git show abc123"), []string{"checkpoint"}},
 		{"plan_checkpoint_delete", view.CheckpointsDeleted([]string{cpID}, 2048), []string{"deleted", "freed_bytes"}},
 		{"plan_rollback", view.Rollback(rollback()), []string{"rollback_summary", "changes_reverted", "impact", "post_rollback_state", "changes", "safety_checkpoint_id"}},
-		{"plan_apply", view.Apply(applied(), "Changes applied"), []string{"left_out", "apply_summary", "resources", "sandbox_cleanup", "next_steps"}},
+		{"plan_apply", view.Apply(applied()), []string{"left_out", "apply_summary", "resources", "sandbox_cleanup", "next_steps"}},
 		{"plan_apply_conflict", conflict, []string{"left_out", "apply_summary", "resources", "sandbox_cleanup", "next_steps", "error"}},
 		{"plan_undo", view.Undo(undone(), false), []string{"plan_id", "resources", "next_steps"}},
 		{"plan_undo_refused", view.Undo(agents.ApplyResult{PlanID: planID}, true), []string{"plan_id", "resources", "next_steps"}},

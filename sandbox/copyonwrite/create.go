@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 	"time"
 
 	agents "github.com/cleveragents/agents"
@@ -58,7 +60,7 @@ func (s *Strategy) plan(ctx context.Context, req sandbox.CreateRequest) (*box, *
 	var survey *fsx.Survey
 	var err error
 	if req.Like[sandbox.MetaBaseRef] == "" {
-		survey, err = look(ctx, req.Resource)
+		survey, err = look(ctx, req.Resource, req.Options.DataDir)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -104,8 +106,8 @@ func resolved(location string) string {
 	return location
 }
 
-// look surveys a resource.
-func look(ctx context.Context, r agents.Resource) (*fsx.Survey, error) {
+// look surveys a resource, without the data directory in it.
+func look(ctx context.Context, r agents.Resource, dataDir string) (*fsx.Survey, error) {
 	real, err := filepath.EvalSymlinks(r.Location)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, agents.WithHint(fmt.Errorf("resource %s: %s is gone: %w", r.Name, r.Location, agents.ErrNotFound), "put it back, or name another one with -r")
@@ -122,7 +124,16 @@ func look(ctx context.Context, r agents.Resource) (*fsx.Survey, error) {
 	case single(r):
 		return fsx.SurveyFile(real)
 	}
-	return fsx.SurveyTree(ctx, real)
+	data, err := fsx.IdentifyTarget(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	return fsx.SurveyTree(ctx, real, func(e fsx.SurveyEntry) string {
+		if e.Dev == data.Dev && e.Ino == data.Ino || strings.HasPrefix(path.Base(e.Path), ourPrefix) {
+			return "is where sandboxes and plans are kept"
+		}
+		return ""
+	})
 }
 
 // build copies what was surveyed.

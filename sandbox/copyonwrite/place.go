@@ -27,7 +27,9 @@ func placeFor(dir, usual string) string {
 
 // ourFolder is the name of what we make on other file systems than the data
 // directory's: each user has one of their own.
-func ourFolder() string { return fmt.Sprintf(".cleveragents-%d", os.Geteuid()) }
+func ourFolder() string { return fmt.Sprintf("%s%d", ourPrefix, os.Geteuid()) }
+
+const ourPrefix = ".cleveragents-"
 
 // outsideOf returns the highest directory around dir, not dir itself, that is
 // on the same mount, can be written and belongs to no repository; "" if there

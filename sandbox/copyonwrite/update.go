@@ -94,7 +94,7 @@ func (u *update) run(ctx context.Context) error {
 
 // copyBase records what the resource is now, in the base store.
 func (u *update) copyBase(ctx context.Context) error {
-	survey, err := look(ctx, u.ws.Resource)
+	survey, err := look(ctx, u.ws.Resource, u.ws.Options.DataDir)
 	if err != nil {
 		return err
 	}

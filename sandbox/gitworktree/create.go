@@ -138,6 +138,9 @@ func (b *box) build(ctx context.Context, req sandbox.CreateRequest) error {
 		if err := b.foldUncommitted(ctx); err != nil {
 			return fmt.Errorf("take over uncommitted changes: %w", err)
 		}
+		if err := b.warnStaged(ctx, req.Notify); err != nil {
+			return err
+		}
 	}
 	if err := b.makeTree(ctx, req.Dir); err != nil {
 		return err

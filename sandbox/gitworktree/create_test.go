@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -366,6 +367,9 @@ func TestIncludeUncommitted(t *testing.T) {
 	b := newBench(t, repo)
 	b.req.IncludeUncommitted = true
 	b.create()
+	if !slices.ContainsFunc(b.told, func(s string) bool { return strings.HasPrefix(s, "staged changes of s: ") }) {
+		t.Errorf("told %q", b.told)
+	}
 	plan := b.plan()
 	for name, want := range map[string]string{"s": "staged\n", "untracked": "u\n", "b.txt": "one\n2\n3\n4\n5\n6\n7\n8\n9\n"} {
 		if got := plan.Read(name); got != want {
@@ -395,8 +399,8 @@ func TestIncludeUncommitted(t *testing.T) {
 		t.Errorf("b.txt of the result: %q, want only the plan's line changed", got)
 	}
 	plan.Sh("sed -i 's/^one$/ONE/' b.txt")
-	if _, err := b.strategy.Seal(t.Context(), b.ws, sandbox.SealRequest{}); !errors.Is(err, agents.ErrUnsupported) {
-		t.Errorf("seal of a change to uncommitted lines: %v, want unsupported", err)
+	if _, err := b.strategy.Seal(t.Context(), b.ws, sandbox.SealRequest{}); !errors.Is(err, agents.ErrConflict) {
+		t.Errorf("seal of a change to uncommitted lines: %v, want a conflict", err)
 	}
 	oracle.Same(t, "seal", repo.Dir, before, withoutObjects()...)
 }

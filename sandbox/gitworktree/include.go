@@ -202,6 +202,25 @@ func (b *box) foldUncommitted(ctx context.Context) error {
 	return b.shareLFS(ctx)
 }
 
+// warnStaged says which of the uncommitted changes are staged: the index is the
+// user's, and apply refuses to put anything else there.
+func (b *box) warnStaged(ctx context.Context, notify func(string)) error {
+	out, err := b.user().Read(ctx, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD", "--")
+	if err != nil {
+		return err
+	}
+	staged := git.Fields(out)
+	if len(staged) == 0 {
+		return nil
+	}
+	what := agents.EscapePath(staged[0])
+	if len(staged) > 1 {
+		what += fmt.Sprintf(" and %d more", len(staged)-1)
+	}
+	notify("staged changes of " + what + ": where the plan changes the same file, apply will refuse until they are unstaged or committed")
+	return nil
+}
+
 // shareLFS lets the checkout find what git-lfs put aside for uncommitted files.
 func (b *box) shareLFS(ctx context.Context) error {
 	made := b.private("trusted", "lfs")

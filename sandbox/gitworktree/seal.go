@@ -183,7 +183,7 @@ func (b *box) withoutUncommitted(ctx context.Context, at git.Repo, tree string, 
 	}
 	if len(merged.Conflicts) > 0 {
 		return "", agents.WithHint(
-			fmt.Errorf("the plan changed lines of uncommitted changes in %s: %w", strings.Join(merged.Conflicts, ", "), agents.ErrUnsupported),
+			fmt.Errorf("the plan changed lines of uncommitted changes in %s: %w", agents.EscapePath(strings.Join(merged.Conflicts, ", ")), agents.ErrConflict),
 			"take the plan's changes into your work tree by hand: agents plan diff %s --patch >plan.patch; git -C %s apply plan.patch",
 			b.rec.PlanID, agents.EscapePath(b.rec.User.Root))
 	}
