@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && failpoint
 
 package killtest_test
 
@@ -7,61 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
-
-// TestFullDisk lets the disk be full from a failpoint on: the command ends
-// with one error, leaves nothing half-made, and does its work once there is room.
-func TestFullDisk(t *testing.T) { fullAll(t, few) }
-
-// starved are the scenarios whose disk fills up.
-var starved = strings.Fields("create tool exec checkpoint rollback execute apply undo update discard export")
-
-func fullAll(t *testing.T, most int) {
-	for _, s := range scenarios() {
-		if !slices.Contains(starved, s.name) {
-			continue
-		}
-		t.Run(s.name, func(t *testing.T) {
-			l := prepare(t, s)
-			ref := l.reference(s)
-			points := spread(len(ref.hits), most)
-			t.Logf("%d failpoints, %d of them taken", len(ref.hits), len(points))
-			for _, n := range points {
-				t.Run(fmt.Sprint(n), func(t *testing.T) { l.in(t).fullAt(s, ref, n) })
-			}
-		})
-	}
-}
-
-func (l *lab) fullAt(s scenario, ref *reference, n int) {
-	l.load("before")
-	res := l.run(fmt.Sprint(n, ":enospc"), ref.args...)
-	if len(res.hits) < n {
-		if res.code != 0 {
-			l.t.Errorf("nothing fired, and yet: %v", res)
-		}
-		return
-	}
-	if res.code != 0 {
-		l.oneError(res, "space")
-	}
-	user := l.user()
-	if user.exact != ref.before.user.exact && (!s.real || user.meaning != ref.after.user.meaning) {
-		l.t.Errorf("with a full disk, what is the user's is neither as before nor wholly changed:\n%s", diff(ref.before.user.exact, user.exact))
-	}
-	l.sweep()
-	l.judge(ref)
-	l.end(ref, l.repeat(ref))
-	if l.t.Failed() {
-		l.t.Logf("full from %s on: %v", res.hits[n-1], res)
-		l.keep()
-	}
-}
 
 // oneError checks that a command failed with exit code 1 and one error that
 // says this.

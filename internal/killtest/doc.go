@@ -8,8 +8,8 @@
 // repeating the command ends where it would have ended, and nothing is lost or
 // left over.
 //
-// An ordinary run takes a few failpoints of each command, evenly spread; built
-// with the tag failpoint it takes more; with CLEVERAGENTS_KILLTEST=all it
-// takes every one. CLEVERAGENTS_KILLTEST_BINARY names a program built with
-// that tag, which is used instead of building one.
+// The tests need the tag failpoint. A few failpoints of each command are taken,
+// evenly spread; with CLEVERAGENTS_KILLTEST=all it is every one.
+// CLEVERAGENTS_KILLTEST_BINARY names a program built with that tag, which is
+// used instead of building one.
 package killtest
