@@ -6,6 +6,7 @@
 // timings depend on the machine.
 //
 //	go run ./bench [-runs 5] [-kinds repository,directory] [-files 80000,15000] [-dir DIR] [-program bin/agents]
+//	go run ./bench -kinds plans -files 1000
 package main
 
 import (
@@ -55,9 +56,9 @@ func run(o options, kinds, sizes string) error {
 			if err != nil {
 				return err
 			}
-			measure := b.repository
-			if kind == "directory" {
-				measure = b.directory
+			measure, ok := map[string]func(*table) error{"repository": b.repository, "directory": b.directory, "plans": b.plans}[kind]
+			if !ok {
+				return fmt.Errorf("kind %q: want repository, directory or plans", kind)
 			}
 			if err := measure(&t); err != nil {
 				return fmt.Errorf("%s of %d files: %w", kind, files, err)

@@ -32,7 +32,7 @@ func newBench(o options, kind string, files int) (*bench, error) {
 		return nil, err
 	}
 	fmt.Fprintf(os.Stderr, "%s of %d files …\n", kind, files)
-	if kind == "directory" {
+	if kind != "repository" {
 		return b, makeDirectory(b.tree, files)
 	}
 	return b, makeRepository(b.tree, files)

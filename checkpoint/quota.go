@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
+	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 )
 
@@ -141,11 +144,9 @@ func (s *Store) measure(planID string, withOthers bool) (measure, error) {
 		return m, err
 	}
 	if withOthers {
-		total, err := s.TotalUsage()
-		if err != nil {
-			return m, err
+		if m.others, err = s.othersUse(planID); err != nil {
+			return m, fmt.Errorf("measure checkpoints of other plans: %w", err)
 		}
-		m.others = max(0, total-m.own)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +154,56 @@ func (s *Store) measure(planID string, withOthers bool) (measure, error) {
 		s.measures = map[string]*measure{}
 	}
 	s.measures[planID] = &m
+	s.noteUsage(planID, m.own)
 	return m, nil
+}
+
+// usageName is the folder of notes of what each plan uses: who works on a plan
+// measures it and keeps its note, so that nobody else has to.
+const usageName = "usage"
+
+func (s *Store) usageNote(planID string) string { return filepath.Join(s.dir, usageName, planID) }
+
+// noteUsage notes what a plan uses. A note that cannot be written is none, which
+// costs others a walk.
+func (s *Store) noteUsage(planID string, bytes int64) {
+	note := s.usageNote(planID)
+	if _, err := os.Lstat(filepath.Join(s.dir, planID)); err != nil {
+		return // it has nothing, and needs no note
+	}
+	err := fsx.MkdirAll(filepath.Dir(note), 0o700)
+	if err == nil {
+		err = fsx.Note(note, strconv.AppendInt(nil, bytes, 10), 0o600)
+	}
+	if err != nil {
+		_ = fsx.Remove(note)
+	}
+}
+
+// othersUse sums what all is here but a plan's: by the notes of plans, and by
+// walks of what has none.
+func (s *Store) othersUse(planID string) (sum int64, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	for _, e := range entries {
+		if e.Name() == planID || e.Name() == usageName {
+			continue
+		}
+		note, nerr := os.ReadFile(s.usageNote(e.Name()))
+		n, perr := strconv.ParseInt(string(note), 10, 64)
+		if nerr != nil || perr != nil {
+			if n, err = treeSize(filepath.Join(s.dir, e.Name())); err != nil {
+				return 0, err
+			}
+			if agents.ValidID(e.Name()) {
+				s.noteUsage(e.Name(), n)
+			}
+		}
+		sum += n
+	}
+	return sum, err
 }
 
 // grown notes that a plan uses so many bytes more, or less.
@@ -162,7 +212,10 @@ func (s *Store) grown(planID string, bytes int64) {
 	defer s.mu.Unlock()
 	if m := s.measures[planID]; m != nil {
 		m.own = max(0, m.own+bytes)
+		s.noteUsage(planID, m.own)
+		return
 	}
+	_ = fsx.Remove(s.usageNote(planID))
 }
 
 // unmeasured forgets what a plan uses.
@@ -170,6 +223,7 @@ func (s *Store) unmeasured(planID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.measures, planID)
+	_ = fsx.Remove(s.usageNote(planID)) // none is as good as one that is too old
 }
 
 // treeSize sums the sizes of the files below dir. What goes while it looks is

@@ -538,3 +538,43 @@ func TestU031ManagerFromManyGoroutines(t *testing.T) {
 	}
 	leftovers(t, s, plan)
 }
+
+// TestTotalFollowsOtherPlans: what other plans use is known without a walk, and
+// follows what other processes add and remove.
+func TestTotalFollowsOtherPlans(t *testing.T) {
+	s, other, own, sandbox := newStore(t), newID(), newID(), newID()
+	total := func() int64 {
+		t.Helper()
+		v, err := storeAt(t, s.Dir()).Check(own, checkpoint.Quota{Total: 1 << 40})
+		must(t, err)
+		all, err := s.TotalUsage()
+		must(t, err)
+		notes, err := filepath.Glob(filepath.Join(s.Dir(), "usage", "*"))
+		must(t, err)
+		for _, note := range notes {
+			text, err := os.ReadFile(note)
+			must(t, err)
+			all -= int64(len(text))
+		}
+		if off := v.TotalBytes - all; off < -all/10 || off > all/10 { // what a stage says that it adds is no measure
+			t.Errorf("total %d, want %d", v.TotalBytes, all)
+		}
+		return v.TotalBytes
+	}
+	var last int64
+	for _, content := range []string{"one", "two", "three"} {
+		_, err := s.Check(other, checkpoint.Quota{Total: 1})
+		must(t, err)
+		put(t, s, other, sandbox, content)
+		now := total()
+		if now <= last {
+			t.Errorf("total %d after %d, and more was stored", now, last)
+		}
+		last = now
+	}
+	_, err := s.RemovePlan(t.Context(), other)
+	must(t, err)
+	if now := total(); now >= last {
+		t.Errorf("total %d after the plan went, before it %d", now, last)
+	}
+}

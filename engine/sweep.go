@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -104,18 +105,14 @@ func (e *Engine) unfinished(ctx context.Context) (ids []string, err error) {
 			ids = append(ids, id)
 		}
 	}
-	for _, pattern := range []string{"journal/*/apply.json", "journal/*/undo.json", "private/*/inflight.json", unpublished("private/*"), unpublished("journal/*")} {
-		found, err := filepath.Glob(filepath.Join(e.set.DataDir, filepath.FromSlash(pattern)))
-		if err != nil {
-			return nil, err
-		}
-		for _, file := range found {
-			add(filepath.Base(filepath.Dir(file)))
-		}
-	}
-	folders, err := filepath.Glob(filepath.Join(e.set.DataDir, "private", "*", "*"))
+	notes, err := e.planFolders("journal", "private")
 	if err != nil {
 		return nil, err
+	}
+	for _, n := range notes {
+		if base := filepath.Base(n); base == "apply.json" || base == "undo.json" || base == "inflight.json" || isUnpublished(base) {
+			add(filepath.Base(filepath.Dir(n)))
+		}
 	}
 	for _, suffix := range []string{".new", ".old"} {
 		found, err := filepath.Glob(filepath.Join(e.set.DataDir, "archive", "*"+suffix))
@@ -143,12 +140,33 @@ func (e *Engine) unfinished(ctx context.Context) (ids []string, err error) {
 		}
 		return err
 	})
-	for _, folder := range folders {
-		if id := filepath.Base(folder); agents.ValidID(id) && !live[id] {
-			add(filepath.Base(filepath.Dir(folder)))
+	for _, n := range notes {
+		if id := filepath.Base(n); agents.ValidID(id) && !live[id] && filepath.Base(filepath.Dir(filepath.Dir(n))) == "private" {
+			add(filepath.Base(filepath.Dir(n)))
 		}
 	}
 	return ids, err
+}
+
+// planFolders lists what lies in plans' folders below folders of the data
+// directory.
+func (e *Engine) planFolders(kinds ...string) (paths []string, err error) {
+	list := func(dir string) []fs.DirEntry {
+		entries, rerr := os.ReadDir(dir)
+		if rerr != nil && !errors.Is(rerr, fs.ErrNotExist) && !errors.Is(rerr, syscall.ENOTDIR) {
+			err = errors.Join(err, rerr)
+		}
+		return entries
+	}
+	for _, kind := range kinds {
+		dir := filepath.Join(e.set.DataDir, kind)
+		for _, plan := range list(dir) {
+			for _, entry := range list(filepath.Join(dir, plan.Name())) {
+				paths = append(paths, filepath.Join(dir, plan.Name(), entry.Name()))
+			}
+		}
+	}
+	return paths, err
 }
 
 // endPlan ends what was left half-done in one plan, unless somebody holds it.
@@ -218,33 +236,31 @@ func (s *session) removeHalfMade(ctx context.Context) error {
 	return removeEmpty(filepath.Join(s.e.set.DataDir, "private", s.plan.ID))
 }
 
-// knownPayload tells the sweep which checkpoints have a row. The rows of a plan
-// are read once, after the sweep has seen its payloads. One without a row is
-// known too while somebody works on the plan: its row may be about to come.
+// knownPayload tells the sweep which checkpoints have a row. One without a row
+// is known too while somebody works on the plan: its row may be about to come.
 func (e *Engine) knownPayload(ctx context.Context) func(planID, checkpointID string) bool {
-	rows := map[string]map[string]bool{}
+	var rows map[string]bool // those of all plans are read at once
 	return func(planID, checkpointID string) bool {
-		if rows[planID] == nil {
-			ids, err := e.checkpointIDs(ctx, planID)
-			if err != nil {
+		if rows == nil {
+			var err error
+			if rows, err = e.checkpointIDs(ctx); err != nil {
 				return true
 			}
-			rows[planID] = ids
 		}
-		if rows[planID][checkpointID] || fsx.Held(e.planLockFile(planID)) {
+		if rows[checkpointID] || fsx.Held(e.planLockFile(planID)) {
 			return true
 		}
-		ids, err := e.checkpointIDs(ctx, planID) // it may have come just before the lock was let go
-		return err != nil || ids[checkpointID]
+		now, err := e.checkpointIDs(ctx) // it may have come since, just before the lock was let go
+		return err != nil || now[checkpointID]
 	}
 }
 
-func (e *Engine) checkpointIDs(ctx context.Context, planID string) (map[string]bool, error) {
+func (e *Engine) checkpointIDs(ctx context.Context) (map[string]bool, error) {
 	ids := map[string]bool{}
 	err := e.store.Read(ctx, func(tx *metastore.Tx) error {
-		rows, err := tx.Checkpoints().List(planID)
-		for _, cp := range rows {
-			ids[cp.ID] = true
+		all, err := tx.Checkpoints().IDs()
+		for _, id := range all {
+			ids[id] = true
 		}
 		return err
 	})
@@ -265,19 +281,23 @@ func (e *Engine) Leftovers(ctx context.Context) ([]agents.KeptItem, error) {
 	return out, err
 }
 
-// unpublished is the pattern of what fsx.Publish leaves in a plan's folder when
-// it is killed.
-func unpublished(dir string) string { return dir + "/*.json.tmp-*" }
+// isUnpublished reports whether a name is of what fsx.Publish leaves in a plan's
+// folder when it is killed.
+func isUnpublished(name string) bool { return strings.Contains(name, ".json.tmp-") }
 
 // removeUnpublished removes what a killed process was about to publish.
 func (s *session) removeUnpublished() error {
-	for _, dir := range []string{"private", "journal"} {
-		left, err := filepath.Glob(filepath.Join(s.e.set.DataDir, unpublished(dir+"/"+s.plan.ID)))
-		if err != nil {
+	for _, kind := range []string{"private", "journal"} {
+		dir := filepath.Join(s.e.set.DataDir, kind, s.plan.ID)
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		for _, file := range left {
-			if err := fsx.Remove(file); err != nil {
+		for _, entry := range entries {
+			if !isUnpublished(entry.Name()) {
+				continue
+			}
+			if err := fsx.Remove(filepath.Join(dir, entry.Name())); err != nil {
 				return err
 			}
 		}

@@ -183,6 +183,11 @@ func (r Checkpoints) Count(planID string) (int, error) {
 	return selectOne(r.tx, "plan "+clip(planID), scanValue[int], "SELECT COUNT(*) FROM checkpoint_metadata WHERE plan_id = ?", planID)
 }
 
+// IDs returns the ids of the checkpoints of all plans.
+func (r Checkpoints) IDs() ([]string, error) {
+	return selectAll(r.tx, scanValue[string], "SELECT checkpoint_id FROM checkpoint_metadata")
+}
+
 // CheckpointEvent says that an automatic trigger fired and which checkpoint
 // holds the state of that moment.
 type CheckpointEvent struct {

@@ -33,6 +33,24 @@ func Publish(path string, data []byte, perm fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
+// Note is Publish of what can be found out again: nothing is synced, and after a
+// crash of the machine the file may be empty.
+func Note(path string, data []byte, perm fs.FileMode) error {
+	tmp := fmt.Sprintf("%s.tmp-%x", path, rand.Uint64())
+	f, err := Create(tmp, perm)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return nil
+}
+
 // PublishRename moves a finished file or directory to its final name and makes
 // the name durable. What it holds must be synced already.
 func PublishRename(tmp, path string) error {
