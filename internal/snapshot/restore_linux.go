@@ -69,8 +69,7 @@ type restorer struct {
 	stays   map[place]bool   // directories that hold such things
 
 	stager
-	ops  []fsx.Op
-	dirs []dirChange
+	ops []fsx.Op
 }
 
 // place is a path of a root.
@@ -293,8 +292,7 @@ func (r *restorer) operation(c change, sync bool) error {
 	switch {
 	case !c.new.exists():
 	case c.new.isDir():
-		op.Mtime = c.new.time()
-		err = r.directory(c, &op)
+		err = r.directory(c, r.t.roots[op.Root].Dir, &op)
 	case c.keeps() && !r.hasOtherNames(c):
 		op.Keep, op.Mtime = true, c.new.time()
 	default:
@@ -317,28 +315,6 @@ func (r *restorer) hasOtherNames(c change) bool {
 	var st unix.Stat_t
 	err := unix.Lstat(filepath.Join(r.t.roots[r.rootIndex(c.root)].Dir, filepath.FromSlash(c.path)), &st)
 	return err != nil || st.Nlink > 1
-}
-
-// directory plans a directory: a new one is staged only if it is to have what
-// making it does not give it.
-func (r *restorer) directory(c change, op *fsx.Op) (err error) {
-	op.Dir = true
-	if c.old.isDir() {
-		if c.old.owner == c.new.owner && c.old.xattr == c.new.xattr {
-			return nil
-		}
-		r.dirs = append(r.dirs, dirChange{
-			Path: []byte(filepath.Join(r.t.roots[op.Root].Dir, filepath.FromSlash(c.path))), Perm: c.new.perm, OldPerm: c.old.perm,
-			Owner: [2]uint32{c.new.owner.uid, c.new.owner.gid}, OldOwner: [2]uint32{c.old.owner.uid, c.old.owner.gid},
-			Xattr: c.new.xattr, OldXattr: c.old.xattr,
-		})
-		return nil
-	}
-	if c.new.owner == ourselves() && c.new.xattr == "" {
-		return nil
-	}
-	op.Staged, err = r.make(c.root, c.new, false)
-	return err
 }
 
 // setXattrs changes the recorded attributes of a path.

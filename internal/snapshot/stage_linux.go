@@ -25,6 +25,7 @@ type stager struct {
 	folder string // where; new things are in "new" below it
 	staged int
 	linked map[place]string // where the file of a link is staged, by root and Entry.Link
+	dirs   []dirChange      // of directories that stay
 }
 
 func newStager(ctx context.Context, store *Store, folder string) stager {
@@ -37,6 +38,26 @@ func (s *stager) begin() error {
 		return err
 	}
 	return fsx.MkdirAll(filepath.Join(s.folder, "new"), 0o700)
+}
+
+// directory plans a directory below top. One that is there keeps what does not
+// change; a new one is staged only if it is to have what making it does not
+// give it.
+func (s *stager) directory(c change, top string, op *fsx.Op) (err error) {
+	op.Dir, op.Mtime = true, c.new.time()
+	switch {
+	case op.Before.Kind != fsx.KindDir:
+		if c.new.owner != ourselves() || c.new.xattr != "" {
+			op.Staged, err = s.make(c.root, c.new, false)
+		}
+	case c.old.owner != c.new.owner, c.old.xattr != c.new.xattr:
+		s.dirs = append(s.dirs, dirChange{
+			Path: []byte(filepath.Join(top, filepath.FromSlash(c.path))), Perm: c.new.perm, OldPerm: op.Before.Mode,
+			Owner: [2]uint32{c.new.owner.uid, c.new.owner.gid}, OldOwner: [2]uint32{c.old.owner.uid, c.old.owner.gid},
+			Xattr: c.new.xattr, OldXattr: c.old.xattr,
+		})
+	}
+	return err
 }
 
 // sync makes the new things durable, of which so many are files: those were

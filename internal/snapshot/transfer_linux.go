@@ -38,9 +38,8 @@ func (s *Store) Prepare(ctx context.Context, t Transfer) (*Transferring, error) 
 
 type preparing struct {
 	stager
-	t    Transfer
-	ops  []fsx.Op
-	dirs []dirChange
+	t   Transfer
+	ops []fsx.Op
 
 	relinked [][2]fsx.Identity // files that got a staged name: before it and with it
 }
@@ -90,8 +89,7 @@ func (p *preparing) operation(t Transferred, sync bool) error {
 	switch {
 	case !c.new.exists():
 	case c.new.isDir():
-		op.Dir, op.Mtime = true, c.new.time()
-		err = p.directory(c, &op)
+		err = p.directory(c, p.t.Dir, &op)
 	case (t.Keep || c.keeps()) && t.Before.Kind == fsx.KindFile:
 		op.Keep, op.Mtime = true, c.new.time()
 	case t.LinkTo != "":
@@ -133,26 +131,6 @@ func (p *preparing) refresh() {
 			}
 		}
 	}
-}
-
-// directory plans a directory. One that is there keeps what the transfer does
-// not change.
-func (p *preparing) directory(c change, op *fsx.Op) (err error) {
-	if op.Before.Kind != fsx.KindDir {
-		if c.new.owner != ourselves() || c.new.xattr != "" {
-			op.Staged, err = p.make("", c.new, false)
-		}
-		return err
-	}
-	if c.old.owner == c.new.owner && c.old.xattr == c.new.xattr {
-		return nil
-	}
-	p.dirs = append(p.dirs, dirChange{
-		Path: []byte(filepath.Join(p.t.Dir, filepath.FromSlash(c.path))), Perm: c.new.perm, OldPerm: op.Before.Mode,
-		Owner: [2]uint32{c.new.owner.uid, c.new.owner.gid}, OldOwner: [2]uint32{c.old.owner.uid, c.old.owner.gid},
-		Xattr: c.new.xattr, OldXattr: c.old.xattr,
-	})
-	return nil
 }
 
 // changeOf spells a change in the package's own words.
