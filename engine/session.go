@@ -309,7 +309,7 @@ func (s *session) revive(ctx context.Context, b *box) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.say("the sandbox of %s was missing; it was made again from its newest checkpoint", b.Resource().Name)
+	s.say("the sandbox of %s was missing or not whole; it was made again from its newest checkpoint", b.Resource().Name)
 	return nb, nil
 }
 

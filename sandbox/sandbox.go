@@ -113,6 +113,11 @@ func (s *Sandbox) Open(ctx context.Context) error {
 	if err := isThere(rec.PrivateDir, true); err != nil {
 		return s.missing(rec.PrivateDir, err)
 	}
+	if c, ok := s.strategy.(Checker); ok {
+		if err := c.Check(ctx, s.Workspace()); errors.Is(err, agents.ErrBlocked) {
+			return s.missing(rec.Path, err)
+		}
+	}
 	return ctx.Err()
 }
 

@@ -201,6 +201,12 @@ type ApplyRequest struct {
 	When       time.Time
 }
 
+// A Checker finds out whether a workspace whose folders are there can be gone on
+// with. agents.ErrBlocked says that it has to be made again.
+type Checker interface {
+	Check(ctx context.Context, ws Workspace) error
+}
+
 // An Updater brings the real resource's newer state into the workspace
 // (`plan update`), three-way. Conflicts are an agents.ErrConflict error, the
 // result lists them, and the workspace is unchanged.

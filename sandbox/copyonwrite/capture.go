@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -54,17 +55,16 @@ func (b *box) tracker(store *snapshot.Store) (*snapshot.Tracker, error) {
 }
 
 // ensureBase records the base state, in the base store, the first time that
-// anybody asks for a state: before anything can have changed in the copy. What
-// that state says is on the disk is synced first.
+// anybody asks for a state: before anything can have changed in the copy. From
+// then on a copy that a stop of the machine has torn can be made again.
 func (b *box) ensureBase(ctx context.Context) error {
 	if b.rec.BaseState != "" {
 		return nil
 	}
-	if b.rec.Boot != bootID() {
-		return agents.WithHint(fmt.Errorf("the machine stopped before the copy was on the disk: %w", agents.ErrNotFound), "remove the sandbox and create it again")
-	}
-	if err := fsx.SyncFS(b.rec.Path); err != nil {
-		return err
+	if b.rec.Boot == "" { // nothing would tell that the machine has stopped
+		if err := b.sync(); err != nil {
+			return err
+		}
 	}
 	base, err := b.baseStore(ctx)
 	if err != nil {
@@ -262,7 +262,25 @@ func (s *Strategy) Prepare(ctx context.Context, ws sandbox.Workspace) ([]string,
 			return nil, err
 		}
 	}
+	if !b.rec.Synced && time.Since(time.Unix(0, b.rec.Begun)) > written {
+		if err := b.sync(); err != nil {
+			return nil, err
+		}
+	}
 	return []string{"GIT_CEILING_DIRECTORIES=" + filepath.Dir(b.rec.Path)}, ctx.Err()
+}
+
+// written is after how long the system has written a copy to the disk by itself,
+// so that nobody waits for it.
+const written = time.Minute
+
+// sync makes sure that the copy is on the disk.
+func (b *box) sync() error {
+	if err := fsx.SyncFS(b.rec.Path); err != nil {
+		return err
+	}
+	b.rec.Synced = true
+	return b.save()
 }
 
 // sealStore is where results are sealed: beside the captured states, or in a

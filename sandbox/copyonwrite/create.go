@@ -225,5 +225,6 @@ func (b *box) rebuildState(ctx context.Context, ref string) error {
 	if _, err := r.restore(ctx, ref, false); err != nil {
 		return err
 	}
+	b.rec.Synced = true // as whatever a restore makes
 	return b.ready()
 }

@@ -1,6 +1,7 @@
 package copyonwrite
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,7 +29,8 @@ type record struct {
 	Origin    string `json:"origin"`     // what lay at each path of the resource then: a name in the base store
 	Objects   string `json:"objects"`    // where states were captured last; "" = nowhere yet
 	Begun     int64  `json:"begun"`      // nanoseconds since 1970, when the copy began; see settled
-	Boot      string `json:"boot"`       // the machine's run in which the copy was made: before the base state it is not synced
+	Boot      string `json:"boot"`       // the machine's run in which the copy was made
+	Synced    bool   `json:"synced"`     // the copy is on the disk: it outlives that run
 }
 
 const recordVersion = 1
@@ -66,6 +68,16 @@ func (rec record) metadata() map[string]string {
 		m[sandbox.MetaBaseRef] = rec.BaseState
 	}
 	return m
+}
+
+// whole is agents.ErrBlocked where the machine has stopped before the copy was
+// on the disk: files of it may be empty or cut.
+func (rec record) whole() error {
+	if rec.Synced || rec.Boot == bootID() {
+		return nil
+	}
+	err := fmt.Errorf("the machine stopped before the copy in %s was on the disk: %w", rec.Path, agents.ErrBlocked)
+	return agents.WithHint(err, "the plan's next call makes the sandbox again from its newest checkpoint")
 }
 
 // settled reports whether a time of change is so long before the copy that the

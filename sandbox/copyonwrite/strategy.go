@@ -26,6 +26,7 @@
 package copyonwrite
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,8 +74,10 @@ type box struct {
 	states *snapshot.Stores
 }
 
+var _ sandbox.Checker = (*Strategy)(nil)
+
 // open reads the record of a workspace. One that was never made, or not to
-// its end, is agents.ErrNotFound.
+// its end, is agents.ErrNotFound; one that has to be made again agents.ErrBlocked.
 func (s *Strategy) open(ws sandbox.Workspace) (*box, error) {
 	rec, err := loadRecord(ws.PrivateDir)
 	if err != nil {
@@ -83,8 +86,20 @@ func (s *Strategy) open(ws sandbox.Workspace) (*box, error) {
 	if !rec.Ready {
 		return nil, folder.HalfMade(ws.SandboxID)
 	}
+	if err := rec.whole(); err != nil {
+		return nil, err
+	}
 	b := s.box(ws, rec)
 	return b, folder.CheckOwn(rec.Path, rec.Dir)
+}
+
+// Check is agents.ErrBlocked for a copy that a stop of the machine has torn.
+func (s *Strategy) Check(_ context.Context, ws sandbox.Workspace) error {
+	rec, err := loadRecord(ws.PrivateDir)
+	if err != nil || !rec.Ready {
+		return nil // said by who needs it
+	}
+	return rec.whole()
 }
 
 func (s *Strategy) box(ws sandbox.Workspace, rec record) *box {
