@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 
@@ -172,20 +171,19 @@ func (m *Move) write(s *moveStep, fd int, name string) error {
 	if err != nil {
 		return err
 	}
-	defer old.Close()
-	if err := m.keepImage(s, old); err != nil {
+	if err := errors.Join(m.keepImage(s, old), old.Close()); err != nil {
 		return err
 	}
-	staged, err := s.openStaged()
-	if err != nil {
-		return err
-	}
-	defer staged.Close()
 	f, err := m.openGranted(s, fd, name, unix.O_RDWR)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	r, err := m.openRewriting(s, f)
+	if err != nil {
+		return err
+	}
+	defer r.close()
 	have, _, err := identifyOpen(f)
 	if err != nil {
 		return err
@@ -194,11 +192,7 @@ func (m *Move) write(s *moveStep, fd int, name string) error {
 		bits := m.dress(int(f.Fd()), have, s.Before.Mode, have.Mtime, string(s.Path))
 		return errors.Join(differs(s.Before, have), bits, m.dropHeld(s.Slot))
 	}
-	sum, err := m.pour(f, staged, string(s.Path))
-	if err == nil && !bytes.Equal(sum, s.New) {
-		err = fmt.Errorf("what was staged was changed meanwhile: %w", agents.ErrConflict)
-	}
-	if err != nil {
+	if err := r.pour(m, r.staged, string(s.Path)); err != nil {
 		return err
 	}
 	return m.dressOpen(f, s.After.Mode, s.After.Mtime, string(s.Path))
@@ -229,7 +223,7 @@ func (m *Move) keepImage(s *moveStep, old *os.File) error {
 	}
 	image := os.NewFile(uintptr(file), part)
 	defer image.Close()
-	sum, err := m.pour(image, old, part)
+	sum, err := m.pour(image, nil, old, part)
 	if err == nil && !bytes.Equal(sum, s.Old) {
 		err = fmt.Errorf("it was changed meanwhile: %w", agents.ErrConflict)
 	}
@@ -310,9 +304,71 @@ func (s *moveStep) setBits(mode uint32) bool {
 	return mode&^passing == s.Before.Mode&^passing || mode&^passing == s.After.Mode&^passing
 }
 
+// rewriting is the file at a path, open to be written, and the two contents of
+// which it may have parts.
+type rewriting struct {
+	f             *os.File
+	image, staged *os.File // the old one and the new one
+}
+
+// openRewriting opens the two contents.
+func (m *Move) openRewriting(s *moveStep, f *os.File) (r *rewriting, err error) {
+	r = &rewriting{f: f}
+	if r.image, err = m.openImage(s); err != nil {
+		return nil, err
+	}
+	if r.staged, err = s.openStaged(); err != nil {
+		return nil, errors.Join(err, r.image.Close())
+	}
+	return r, nil
+}
+
+func (r *rewriting) close() { _ = errors.Join(r.image.Close(), r.staged.Close()) }
+
+// pour makes the file have one of the two contents. Nobody can open it meanwhile
+// where the system gives a lease on it. What somebody who has it open already
+// writes is agents.ErrConflict and stays: each part is looked at before it is
+// written, and all of it at the end.
+func (r *rewriting) pour(m *Move, src *os.File, what string) error {
+	if _, err := unix.FcntlInt(r.f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err == nil {
+		defer unix.FcntlInt(r.f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	sum, err := m.pour(r.f, r, src, what)
+	if err != nil {
+		return err
+	}
+	now, err := hashFile(r.f)
+	if err == nil && !bytes.Equal(now, sum) {
+		err = fmt.Errorf("it was changed meanwhile: %w", agents.ErrConflict)
+	}
+	return err
+}
+
+// isOurs is agents.ErrConflict where the file has bytes, so many from at, that
+// are of neither content. Beyond its end a content has zeros.
+func (r *rewriting) isOurs(at int64, n int) error {
+	now, was, will := make([]byte, n), make([]byte, n), make([]byte, n)
+	have, err := readBlock(r.f, now, at)
+	if err == nil {
+		_, err = readBlock(r.image, was, at)
+	}
+	if err == nil {
+		_, err = readBlock(r.staged, will, at)
+	}
+	if err != nil {
+		return err
+	}
+	for i := range now[:have] {
+		if now[i] != was[i] && now[i] != will[i] {
+			return fmt.Errorf("it was changed meanwhile: %w", agents.ErrConflict)
+		}
+	}
+	return nil
+}
+
 // pour makes dst hold what src does, and returns its hash. Zeros beyond the end
-// of dst stay a hole.
-func (m *Move) pour(dst, src *os.File, what string) (sum []byte, err error) {
+// of dst stay a hole. into is dst where others may write to it too, else nil.
+func (m *Move) pour(dst *os.File, into *rewriting, src *os.File, what string) (sum []byte, err error) {
 	have, _, err := identifyOpen(dst)
 	if err != nil {
 		return nil, err
@@ -326,8 +382,11 @@ func (m *Move) pour(dst, src *os.File, what string) (sum []byte, err error) {
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, err
 		}
-		if err := m.pourChunk(dst, h, buf[:n], size, size >= have.Size, what); err != nil {
-			return nil, err
+		h.Write(buf[:n])
+		if size < have.Size || len(bytes.Trim(buf[:n], "\x00")) > 0 {
+			if err := m.pourChunk(dst, into, buf[:n], size, what); err != nil {
+				return nil, err
+			}
 		}
 		size += int64(n)
 	}
@@ -337,16 +396,22 @@ func (m *Move) pour(dst, src *os.File, what string) (sum []byte, err error) {
 	if err := m.hit("fsx.truncate", what); err != nil {
 		return nil, err
 	}
+	for at := size; into != nil && at < have.Size; at += writeChunk {
+		if err := into.isOurs(at, writeChunk); err != nil {
+			return nil, err
+		}
+	}
 	return h.Sum(nil), dst.Truncate(size)
 }
 
-func (m *Move) pourChunk(dst *os.File, h hash.Hash, chunk []byte, at int64, beyond bool, what string) error {
-	h.Write(chunk)
-	if beyond && len(bytes.Trim(chunk, "\x00")) == 0 {
-		return nil
-	}
+func (m *Move) pourChunk(dst *os.File, into *rewriting, chunk []byte, at int64, what string) error {
 	if err := m.hit("fsx.write", what); err != nil {
 		return err
+	}
+	if into != nil {
+		if err := into.isOurs(at, len(chunk)); err != nil {
+			return err
+		}
 	}
 	_, err := dst.WriteAt(chunk, at)
 	return err
@@ -380,7 +445,7 @@ func (m *Move) writeAgain(s *moveStep, fd int, name string, have Identity) error
 		}
 		return m.write(s, fd, name)
 	}
-	f, err := m.openGranted(s, fd, name, unix.O_RDONLY)
+	f, err := m.openGranted(s, fd, name, unix.O_RDWR)
 	if errors.Is(err, agents.ErrConflict) || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -393,7 +458,7 @@ func (m *Move) writeAgain(s *moveStep, fd int, name string, have Identity) error
 		return err
 	}
 	if !bytes.Equal(sum, s.New) {
-		if ours, err := m.pourAgain(s, fd, name, f); err != nil || !ours {
+		if ours, err := m.pourAgain(s, f); err != nil || !ours {
 			return err
 		}
 	}
@@ -401,27 +466,16 @@ func (m *Move) writeAgain(s *moveStep, fd int, name string, have Identity) error
 }
 
 // pourAgain writes the new bytes into a file that has the old ones or a mix.
-func (m *Move) pourAgain(s *moveStep, fd int, name string, f *os.File) (ours bool, err error) {
-	image, err := m.openImage(s)
+func (m *Move) pourAgain(s *moveStep, f *os.File) (ours bool, err error) {
+	r, err := m.openRewriting(s, f)
 	if err != nil {
 		return false, err
 	}
-	defer image.Close()
-	if ours, err := s.isMix(f, image); err != nil || !ours {
+	defer r.close()
+	if ours, err := s.isMix(r); err != nil || !ours {
 		return false, err
 	}
-	staged, err := s.openStaged()
-	if err != nil {
-		return false, err
-	}
-	defer staged.Close()
-	w, err := m.openGranted(s, fd, name, unix.O_RDWR)
-	if err != nil {
-		return false, err
-	}
-	defer w.Close()
-	_, err = m.pour(w, staged, string(s.Path))
-	return true, err
+	return true, r.pour(m, r.staged, string(s.Path))
 }
 
 // openImage opens the copy of the old bytes, if it is whole.
@@ -480,7 +534,7 @@ func (m *Move) writeBack(s *moveStep, fd int, name string) error {
 	if !m.held(s) {
 		return nil // never begun, or taken back before
 	}
-	f, err := m.openGranted(s, fd, name, unix.O_RDONLY)
+	f, err := m.openGranted(s, fd, name, unix.O_RDWR)
 	if errors.Is(err, unix.ENOENT) {
 		err = differs(s.After, Identity{})
 	}
@@ -493,7 +547,7 @@ func (m *Move) writeBack(s *moveStep, fd int, name string) error {
 		return err
 	}
 	if !bytes.Equal(sum, s.Old) {
-		if err := m.pourBack(s, fd, name, f, bytes.Equal(sum, s.New)); err != nil {
+		if err := m.pourBack(s, f, bytes.Equal(sum, s.New)); err != nil {
 			return err
 		}
 	}
@@ -512,37 +566,26 @@ func (m *Move) writeBack(s *moveStep, fd int, name string) error {
 }
 
 // pourBack writes the before-image into the file.
-func (m *Move) pourBack(s *moveStep, fd int, name string, f *os.File, whole bool) error {
-	image, err := m.openImage(s)
+func (m *Move) pourBack(s *moveStep, f *os.File, whole bool) error {
+	r, err := m.openRewriting(s, f)
 	if err != nil {
 		return err
 	}
-	defer image.Close()
+	defer r.close()
 	if !whole {
-		if ours, err := s.isMix(f, image); err != nil || !ours {
+		if ours, err := s.isMix(r); err != nil || !ours {
 			return errors.Join(err, fmt.Errorf("it was changed meanwhile: %w", agents.ErrConflict))
 		}
 	}
-	w, err := m.openGranted(s, fd, name, unix.O_RDWR)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	_, err = m.pour(w, image, string(s.Path))
-	return err
+	return r.pour(m, r.image, string(s.Path))
 }
 
 // isMix reports whether what a file has can come from a write that did not end,
 // forwards or back: a size between the two, and each block old, new, or new up
 // to some byte and old from there. Beyond its end a content counts as zeros,
 // which a power loss can leave.
-func (s *moveStep) isMix(f, image *os.File) (bool, error) {
-	staged, err := s.openStaged()
-	if err != nil {
-		return false, err
-	}
-	defer staged.Close()
-	have, _, err := identifyOpen(f)
+func (s *moveStep) isMix(r *rewriting) (bool, error) {
+	have, _, err := identifyOpen(r.f)
 	if err != nil || have.Size < min(s.Before.Size, s.After.Size) || have.Size > max(s.Before.Size, s.After.Size) {
 		return false, err
 	}
@@ -554,11 +597,11 @@ func (s *moveStep) isMix(f, image *os.File) (bool, error) {
 				size = min(size, end-at)
 			}
 		}
-		if n, err = readBlock(f, now[:size], at); err != nil || n == 0 {
+		if n, err = readBlock(r.f, now[:size], at); err != nil || n == 0 {
 			return false, err // it shrank just now
 		}
-		_, err = readBlock(image, was[:size], at)
-		if _, nerr := readBlock(staged, will[:size], at); err != nil || nerr != nil {
+		_, err = readBlock(r.image, was[:size], at)
+		if _, nerr := readBlock(r.staged, will[:size], at); err != nil || nerr != nil {
 			return false, errors.Join(err, nerr)
 		}
 		cut := 0

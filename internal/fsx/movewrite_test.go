@@ -373,3 +373,56 @@ func TestMoveInPlaceOfAnothersFile(t *testing.T) {
 		t.Errorf("file with capabilities: %v, want ErrUnsupported", err)
 	}
 }
+
+// TestMoveInPlaceAgainstAWriter: what somebody writes into a big file, at its
+// end, while it is written from its start, is never overwritten, one way or back.
+func TestMoveInPlaceAgainstAWriter(t *testing.T) {
+	const size = 24 << 20
+	for _, back := range []bool{false, true} {
+		met := false
+		for round := range 12 {
+			r := newRewriting(t, newBench(t, plain{}), file(strings.Repeat("o", size)), file(strings.Repeat("n", size)))
+			m := r.begin(t)
+			before, after := byte('o'), byte('n')
+			if back {
+				must(t, m.Run(t.Context()))
+				before, after = after, before
+			}
+			f, err := os.OpenFile(r.at, os.O_RDWR, 0)
+			must(t, err)
+			defer f.Close()
+			wrote := make(chan error)
+			go func() {
+				for first := []byte{before}; first[0] == before; {
+					if _, err := f.ReadAt(first, int64(round)<<17); err != nil {
+						wrote <- err
+						return
+					}
+				}
+				_, err := f.WriteAt([]byte("mine"), size-4)
+				wrote <- err
+			}()
+			if back {
+				err = m.Undo()
+			} else {
+				err = m.Run(t.Context())
+			}
+			must(t, <-wrote)
+			last := make([]byte, 4)
+			_, rerr := f.ReadAt(last, size-4)
+			must(t, rerr)
+			if string(last) != "mine" {
+				t.Fatalf("back %v, round %d: the end is %q (%v), and somebody has written there", back, round, last, err)
+			}
+			if errors.Is(err, agents.ErrConflict) {
+				met = true
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			_ = after
+		}
+		if !met {
+			t.Errorf("back %v: nobody wrote in the middle", back)
+		}
+	}
+}
