@@ -201,8 +201,8 @@ func (id Identity) same(other Identity, strict bool) bool {
 	return !strict || id.Ctime == 0 || id.Ctime == other.Ctime
 }
 
-// Late is a file that somebody wrote to when the Move had taken it from its
-// path.
+// Late is a file or directory that somebody wrote to when the Move had taken it
+// from its path.
 type Late struct {
 	Root int    // index into the roots of the Move
 	Path string // raw bytes, relative to the root

@@ -2,6 +2,7 @@ package fsx
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,9 +18,10 @@ import (
 	agents "github.com/cleveragents/agents"
 )
 
-// LateWrites returns the files that were written to after the Move had taken
-// them from their paths, sorted by root and path: a program that had one open
-// can go on writing to what is in the hold now, and believes that it is saved.
+// LateWrites returns the files and directories that were written to after the
+// Move had taken them from their paths, sorted by root and path: a program that
+// had one open, or works in it, can go on writing to what is in the hold now, and
+// believes that it is saved.
 // Those are before-images, and after Undo what had arrived. It works in any
 // state, also on a loaded Move.
 func (m *Move) LateWrites() ([]Late, error) {
@@ -37,11 +39,11 @@ func (m *Move) LateWrites() ([]Late, error) {
 			if err != nil {
 				return nil, s.fail(err)
 			}
-			was, ok := s.wasHeld(id)
-			if !ok || sameBytes(id, was) {
-				continue
+			late, err := s.isLate(at, id, own)
+			if err != nil {
+				return nil, s.fail(err)
 			}
-			if made, ok := own[was.key()]; ok && sameBytes(id, made) {
+			if !late {
 				continue
 			}
 			all = append(all, Late{Root: s.Root, Path: string(s.Path), Held: at})
@@ -53,16 +55,31 @@ func (m *Move) LateWrites() ([]Late, error) {
 	return all, nil
 }
 
-// heldAt lists where a step keeps files that it took from their path.
+// heldAt lists where a step keeps what it took from its path.
 func (m *Move) heldAt(s *moveStep) []string {
 	switch s.Do {
-	case verbTake, verbNew:
+	case verbTake, verbNew, verbRmdir, verbMkdir:
 		return []string{filepath.Join(m.j.Hold, s.Slot)}
 	case verbSwap:
 		slot := filepath.Join(m.j.Hold, s.Slot)
 		return []string{slot, slot + asideSuffix, string(s.From)}
 	}
 	return nil
+}
+
+// isLate reports whether somebody has written to what is held at a path: into a
+// file, or a new name into a directory, which was empty when it came.
+func (s *moveStep) isLate(at string, id Identity, own map[inodeKey]Identity) (bool, error) {
+	if id.Kind == KindDir {
+		names, err := os.ReadDir(at)
+		return len(names) > 0, err
+	}
+	was, ok := s.wasHeld(id)
+	if !ok || sameBytes(id, was) {
+		return false, nil
+	}
+	made, ok := own[was.key()]
+	return !ok || !sameBytes(id, made), nil
 }
 
 // wasHeld returns what the step knows of a file in the hold.
@@ -167,6 +184,12 @@ func (m *Move) keep(l Late, dir string) (string, error) {
 
 // copy is for a folder on another file system.
 func (l Late) copy(to string) error {
+	if fi, err := os.Lstat(l.Held); err == nil && fi.IsDir() {
+		if _, err := CopyTree(context.Background(), l.Held, to); err != nil {
+			return err
+		}
+		return RemoveAll(l.Held)
+	}
 	if target, err := os.Readlink(l.Held); err == nil {
 		if err := Symlink(target, to); err != nil {
 			return err

@@ -412,6 +412,9 @@ func (m *Move) openTrees() error {
 	m.bulk = m.j.isBulk()
 	for _, r := range m.j.Roots {
 		t, err := openTree(string(r.Path))
+		if absent(err) {
+			err = fmt.Errorf("%s is gone: %w", r.Path, agents.ErrConflict)
+		}
 		if err != nil {
 			m.closeTrees()
 			return err

@@ -38,30 +38,24 @@ func (m *Move) CanUndo() error {
 // back with it.
 func (m *Move) Undo() error {
 	blocked, err := m.takeBack()
-	var errs []error
-	for _, b := range blocked {
-		errs = append(errs, b.step.fail(b.err))
-	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(blockedErrors(blocked), err)
 }
 
 // UndoLeaving is Undo that comes to an end: where it leaves paths of a
-// MovePrepared as they are, it moves what was there before the Move into dir, as
-// KeepLate does, returns those paths, and the Move is MoveUndone.
+// MovePrepared as they are, since somebody has changed them, or all of them,
+// since a root is gone or another directory, it moves what was there before the
+// Move into dir, as KeepLate does, returns those paths, and the Move is
+// MoveUndone. A before-image that somebody took from the hold is not to be had.
 func (m *Move) UndoLeaving(dir string) (left []Left, err error) {
-	if m.state != MovePrepared {
+	if m.state != MovePrepared && m.state != MoveUndoing {
 		return nil, m.Undo()
 	}
-	blocked, err := m.takeBack()
-	for _, b := range blocked {
-		if !errors.Is(b.err, agents.ErrConflict) {
-			err = errors.Join(err, b.step.fail(b.err))
-		}
-	}
+	blocked, rootless, err := m.leave()
 	if err != nil || len(blocked) == 0 {
 		return nil, err
 	}
-	if err := m.openTrees(); err != nil {
+	m.closeTrees()
+	if m.hold, err = openTree(m.j.Hold); err != nil {
 		return nil, err
 	}
 	defer m.closeTrees()
@@ -78,10 +72,43 @@ func (m *Move) UndoLeaving(dir string) (left []Left, err error) {
 			left[i].Kept = kept
 		}
 	}
+	if rootless { // what is kept is all there is to say
+		left = slices.DeleteFunc(left, func(l Left) bool { return l.Kept == "" })
+	}
 	if err := m.hold.sync(m); err != nil {
 		return nil, err
 	}
 	return left, m.setState(MoveUndone)
+}
+
+// leave is takeBack that answers what there is no way back for; rootless says
+// that it is everything.
+func (m *Move) leave() (blocked []blockedStep, rootless bool, err error) {
+	lost := m.openTrees()
+	m.closeTrees()
+	if errors.Is(lost, agents.ErrConflict) {
+		for i := range m.j.Steps {
+			blocked = append(blocked, blockedStep{&m.j.Steps[i], lost})
+		}
+		return blocked, true, nil
+	}
+	if blocked, err = m.takeBack(); m.state == MoveCommitted {
+		return nil, false, errors.Join(err, blockedErrors(blocked)) // it went forward again
+	}
+	for _, b := range blocked {
+		if !errors.Is(b.err, agents.ErrConflict) && !errors.Is(b.err, agents.ErrDamaged) {
+			err = errors.Join(err, b.step.fail(b.err))
+		}
+	}
+	return blocked, false, err
+}
+
+func blockedErrors(blocked []blockedStep) error {
+	var errs []error
+	for _, b := range blocked {
+		errs = append(errs, b.step.fail(b.err))
+	}
+	return errors.Join(errs...)
 }
 
 // keepBefore moves a before-image that has no way back into dir and says where

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -210,5 +211,88 @@ func TestUndoHoldsWhatItTookAway(t *testing.T) {
 		t.Errorf("late (-want +got):\n%s", diff)
 	}
 	compare(t, b.root, lateFrom)
+	b.empty(t)
+}
+
+// TestUndoLeavingWithoutItsRoot: somebody has removed the whole tree, put another
+// one there, or a file.
+func TestUndoLeavingWithoutItsRoot(t *testing.T) {
+	for name, change := range map[string]func(root string) error{
+		"gone":     os.RemoveAll,
+		"replaced": func(root string) error { return errors.Join(os.Rename(root, root+"2"), os.Mkdir(root, 0o755)) },
+		"a file":   func(root string) error { return errors.Join(os.RemoveAll(root), os.WriteFile(root, nil, 0o644)) },
+	} {
+		for _, undoing := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, undoing), func(t *testing.T) {
+				b := newBench(t, lateFrom)
+				m := b.prepare(t, lateFrom, lateTo)
+				must(t, m.Run(t.Context()))
+				if undoing {
+					must(t, m.Commit())
+					must(t, os.Rename(filepath.Join(b.journal, "move-committed"), filepath.Join(b.journal, "move-undoing")))
+				}
+				must(t, change(b.root))
+				m, err := fsx.LoadMove(b.journal)
+				must(t, err)
+				if err := m.Undo(); !errors.Is(err, agents.ErrConflict) {
+					t.Errorf("undo: %v, want a conflict", err)
+				}
+				keep := filepath.Join(filepath.Dir(b.root), "kept")
+				left, err := m.UndoLeaving(keep)
+				must(t, err)
+				if len(left) != 7 {
+					t.Errorf("left %v", left)
+				}
+				if got, err := os.ReadFile(filepath.Join(keep, "d2f/x")); err != nil || string(got) != "5" {
+					t.Errorf("kept is %q, %v", got, err)
+				}
+				must(t, m.Forget())
+				b.empty(t)
+			})
+		}
+	}
+}
+
+// TestLateNamesInDirectories: a program works in a directory that is taken away.
+func TestLateNamesInDirectories(t *testing.T) {
+	from, to := plain{"d": dir(0o755)}, plain{"n": dir(0o755)}
+	b := newBench(t, from)
+	at := func(path string) *os.File {
+		f, err := os.Open(filepath.Join(b.root, path))
+		must(t, err)
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	write := func(f *os.File) {
+		fd, err := syscall.Openat(int(f.Fd()), "notes", os.O_WRONLY|os.O_CREATE, 0o644)
+		must(t, err)
+		_, err = syscall.Write(fd, []byte("mine"))
+		must(t, errors.Join(err, syscall.Close(fd)))
+	}
+	old := at("d")
+	m := b.prepare(t, from, to)
+	must(t, m.Run(t.Context()))
+	must(t, m.Commit())
+	write(old)
+	late, err := m.LateWrites()
+	must(t, err)
+	if len(late) != 1 || late[0].Path != "d" {
+		t.Errorf("late after the move: %v", late)
+	}
+	made := at("n")
+	must(t, m.Undo())
+	write(made)
+	if err := m.Forget(); !errors.Is(err, agents.ErrBlocked) {
+		t.Errorf("forget: %v, want it blocked", err)
+	}
+	keep := filepath.Join(filepath.Dir(b.root), "kept")
+	if late, err = m.ForgetButLate(keep); err != nil || len(late) != 1 || late[0].Path != "n" {
+		t.Errorf("late after the undo: %v, %v", late, err)
+	}
+	for _, path := range []string{filepath.Join(keep, "n/notes"), filepath.Join(b.root, "d/notes")} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != "mine" {
+			t.Errorf("%s = %q, %v", path, got, err)
+		}
+	}
 	b.empty(t)
 }

@@ -335,7 +335,7 @@ func TestKillApplyThenEdit(t *testing.T) {
 			return reached
 		}
 		met = true
-		if len(got.Notices) != 1 || !strings.Contains(got.Notices[0], "a: it was changed") {
+		if len(got.Notices) != 1 || !strings.Contains(got.Notices[0], "a could not be taken back and stays as it is: it was changed") {
 			t.Fatalf("notices %q", got.Notices)
 		}
 		if text := read(t, sandbox.LateDir(b.journal)+"/a"); text != "1\n" {

@@ -2,15 +2,21 @@ package folder
 
 import (
 	"fmt"
+	"strings"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
 )
 
-// LeftNotices says which paths were left as somebody made them.
+// LeftNotices says which paths could not be taken back, up to ten.
 func LeftNotices(left []fsx.Left) (notices []string) {
-	for _, l := range left {
-		text := agents.EscapePath(l.Path) + ": it was changed while an apply was under way that was taken back, and stays so"
+	const most = 10
+	for i, l := range left {
+		if i == most {
+			return append(notices, fmt.Sprintf("and %d other paths; what they were before is in the same place", len(left)-most))
+		}
+		why := strings.TrimSuffix(l.Err.Error(), ": "+agents.ErrConflict.Error())
+		text := agents.EscapePath(l.Path) + " could not be taken back and stays as it is: " + why
 		if l.Kept != "" {
 			text += "; what it was before is in " + agents.EscapePath(l.Kept)
 		}
