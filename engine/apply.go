@@ -166,6 +166,9 @@ func (a *applying) preview(ctx context.Context) error {
 		req := a.request(part)
 		req.DryRun = true
 		part.result, part.problem = part.box.Apply(ctx, req)
+		if part.problem == nil {
+			part.problem = a.keepOut(part)
+		}
 		if part.problem != nil {
 			part.result.Error = part.problem.Error()
 			problems = append(problems, part.problem)
@@ -198,6 +201,34 @@ func (a *applying) preview(ctx context.Context) error {
 		Details: map[string]any{"conflicts": conflicts},
 		Err:     errors.Join(problems...),
 	}
+}
+
+// keepOut refuses a result that would write into the data directory, where that
+// lies in a resource.
+func (a *applying) keepOut(part *applyPart) error {
+	ours, err := filepath.Rel(resolved(part.resource.Location), resolved(a.s.e.set.DataDir))
+	if err != nil || !filepath.IsLocal(ours) {
+		return nil
+	}
+	res := &part.result
+	for _, path := range slices.Concat(res.Added, res.Changed, res.Deleted) {
+		if path != ours && !strings.HasPrefix(path, ours+string(filepath.Separator)) {
+			continue
+		}
+		why := "is in the data directory, where sandboxes and plans are kept"
+		res.State, res.Conflicts = agents.ApplyConflict, append(res.Conflicts, agents.PathReason{Resource: part.resource.Name, Path: path, Reason: why})
+		return agents.WithHint(fmt.Errorf("%s %s: %w", agents.EscapePath(path), why, agents.ErrConflict),
+			"agents plan exec %s --resource %s -- rm -r %s takes it out of the result", a.s.plan.ID, part.resource.Name, agents.EscapePath(ours))
+	}
+	return nil
+}
+
+// resolved is a path without links; itself, where nothing is there.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
 }
 
 // note records what stands in the way of a part, for the plan's status.
@@ -263,6 +294,7 @@ func (a *applying) applyOne(ctx context.Context, part *applyPart) error {
 	if err != nil {
 		err = a.settleFailed(ctx, part, req.JournalDir, err)
 	}
+	a.s.sayOf(part.box, part.result.Notices)
 	if err != nil {
 		part.problem, part.result.Error = err, err.Error()
 		return fmt.Errorf("resource %s: %w", part.resource.Name, err)
@@ -443,8 +475,8 @@ func (s *session) afterApply(ctx context.Context, keep bool, leftOut []agents.Pa
 		if err := s.archive(ctx); err != nil {
 			return out, err
 		}
-		s.say("what the apply left out is archived in %s; after agents plan undo %s, agents cleanup archive restore %s brings it back",
-			s.e.archiveDir(s.plan.ID), s.plan.ID, s.plan.ID)
+		s.say("what the apply left out is archived in %s; agents plan undo %s brings the sandbox back with it",
+			s.e.archiveDir(s.plan.ID), s.plan.ID)
 	}
 	had := len(s.boxes) > 0
 	n, err := s.removeAll(ctx)

@@ -23,6 +23,13 @@ func (e *Engine) Cancel(ctx context.Context, req CancelRequest) (agents.CancelRe
 	if s.plan.State == agents.PlanApplied {
 		return out, s.refused("be cancelled")
 	}
+	discard := req.Discard || e.set.Cleanup == CleanOnTerminal
+	var archived *agents.Archive
+	if discard {
+		if archived, err = s.archiveUnapplied(ctx); err != nil {
+			return out, err
+		}
+	}
 	if s.plan.State != agents.PlanCancelled {
 		if err := s.move(ctx, agents.PhaseExecute, agents.PlanCancelled, nil); err != nil {
 			return out, err
@@ -30,7 +37,7 @@ func (e *Engine) Cancel(ctx context.Context, req CancelRequest) (agents.CancelRe
 		s.event(ctx, "plan.cancelled", "plan cancelled: "+req.Reason, nil)
 	}
 	out.Plan = s.plan
-	if !req.Discard && e.set.Cleanup != CleanOnTerminal {
+	if !discard {
 		for _, b := range s.boxes {
 			out.Sandboxes = append(out.Sandboxes, agents.CancelledSandbox{Resource: b.Resource().Name, Status: b.Status(), Kept: true})
 		}
@@ -40,12 +47,11 @@ func (e *Engine) Cancel(ctx context.Context, req CancelRequest) (agents.CancelRe
 		return out, nil
 	}
 	boxes := slices.Clone(s.boxes)
-	archived, err := s.archiveUnapplied(ctx)
-	if err != nil {
-		return out, err
-	}
 	if archived != nil {
 		out.Recovery = []string{archived.Restore}
+	}
+	if slices.ContainsFunc(boxes, (*box).applied) {
+		out.Recovery = append(out.Recovery, "agents plan undo "+s.plan.ID+"   # takes back what was applied")
 	}
 	_, err = s.removeAll(ctx)
 	for _, b := range boxes {

@@ -90,6 +90,9 @@ func (s *session) removePayloads(ctx context.Context) error {
 func (s *session) removeTraces(ctx context.Context, boxes []*box) error {
 	if s.plan.State != agents.PlanApplied {
 		for _, b := range boxes {
+			if b.Record().ApplyState == agents.ApplyApplied {
+				continue // undo needs it
+			}
 			if err := s.removeJournal(ctx, b); err != nil {
 				return err
 			}
@@ -167,10 +170,14 @@ func (e *Engine) Cleanup(ctx context.Context, req CleanupRequest) (agents.Cleanu
 		}
 		plans = []agents.Plan{p}
 	}
-	for _, p := range plans {
+	var errs []error
+	for _, p := range plans { // one that cannot go keeps no other
 		if err := e.cleanPlan(ctx, p, &out); err != nil {
-			return out, err
+			errs = append(errs, fmt.Errorf("plan %s: %w", p.ID, err))
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return out, err
 	}
 	if !req.DryRun && e.payloads != nil {
 		freed, err := e.payloads.Sweep(ctx, e.knownPayload(ctx))

@@ -94,7 +94,7 @@ func (s *session) planUndo(ctx context.Context) (j undoJournal, err error) {
 			continue
 		}
 		a := appliedBox{Record: rec}
-		if !rec.Status.Live() {
+		if !rec.Status.Live() && s.plan.State != agents.PlanCancelled { // the work of a cancelled one is in its archive
 			if i := slices.IndexFunc(rows, func(cp agents.Checkpoint) bool { return cp.ID == hook }); i >= 0 {
 				a.Ref = rowRefs(rows[i])[rec.ID]
 			}
@@ -107,12 +107,9 @@ func (s *session) planUndo(ctx context.Context) (j undoJournal, err error) {
 	return j, nil
 }
 
-// canUndo refuses an undo of several resources before the first of them is
-// taken back, where one has moved on.
+// canUndo refuses an undo before anything is taken back, where a resource has
+// moved on.
 func (s *session) canUndo(ctx context.Context, j undoJournal) error {
-	if len(j.Applied) < 2 {
-		return nil // it looks for itself
-	}
 	for _, a := range j.Applied {
 		gone, err := s.box(a.Record)
 		if err != nil {
@@ -150,13 +147,14 @@ func (s *session) undo(ctx context.Context, j undoJournal) (undone []agents.Reso
 		if err != nil {
 			return undone, err
 		}
-		if err := s.undoResource(ctx, gone); err != nil {
-			return undone, err
-		}
-		undone = append(undone, gone.Resource())
+		// The sandbox comes first: where there is no room for it, nothing has changed.
 		if err := s.reopen(ctx, gone, a.Ref); err != nil {
 			return undone, err
 		}
+		if err := s.undoResource(ctx, gone); err != nil {
+			return undone, errors.Join(err, s.dropReopened(ctx, gone, a.Ref))
+		}
+		undone = append(undone, gone.Resource())
 	}
 	if s.plan.State == agents.PlanApplied { // else a part of it was
 		if err := s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil); err != nil {
@@ -181,7 +179,12 @@ func (s *session) undoResource(ctx context.Context, gone *box) error {
 	if b := s.find(gone.Resource().ID); b != nil && b.Status() == agents.SandboxCommitted {
 		return b.Undo(ctx, "")
 	}
-	return undoer.Undo(ctx, gone.Workspace(), s.e.journalDir(s.plan.ID, gone.Record().ID))
+	if err := undoer.Undo(ctx, gone.Workspace(), s.e.journalDir(s.plan.ID, gone.Record().ID)); err != nil || s.find(gone.Resource().ID) != nil {
+		return err
+	}
+	rec := gone.Record()
+	rec.ApplyState = agents.ApplyReverted
+	return s.e.storeSandbox(ctx, rec)
 }
 
 // reopen makes sure that the sandbox of an undone apply holds the result: one
@@ -202,6 +205,22 @@ func (s *session) reopen(ctx context.Context, gone *box, ref string) error {
 	}
 	_, err := b.Restore(ctx, sandbox.RestoreRequest{Ref: ref})
 	return err
+}
+
+// dropReopened removes the sandbox that reopen made for an undo which was
+// refused: the apply stays.
+func (s *session) dropReopened(ctx context.Context, gone *box, ref string) error {
+	b := s.find(gone.Resource().ID)
+	if ref == "" || b == nil {
+		return nil
+	}
+	ctx, cancel := sandbox.Detach(ctx)
+	defer cancel()
+	if err := b.Cleanup(ctx); err != nil {
+		return err
+	}
+	s.boxes = slices.DeleteFunc(s.boxes, func(o *box) bool { return o == b })
+	return s.e.storeSandbox(ctx, gone.Record())
 }
 
 // endUndo finishes an undo that was killed. Where the real resource has moved

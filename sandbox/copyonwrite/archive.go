@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"syscall"
 
 	agents "github.com/cleveragents/agents"
 	"github.com/cleveragents/agents/internal/fsx"
@@ -64,7 +65,7 @@ const (
 	archiveRecord = "sandbox.json"
 	archiveStates = "states"
 	archiveBase   = "base"
-	archivePatch  = "result.patch"
+	archiveDiff   = "result.patch"
 )
 
 // archived is the record of an archive.
@@ -95,8 +96,8 @@ func (b *box) archive(ctx context.Context, dir string) error {
 	if err := fsx.ClearDir(dir, ""); err != nil { // what a killed attempt left
 		return err
 	}
-	if err := b.writePatch(ctx, filepath.Join(dir, archivePatch)); err != nil {
-		return fmt.Errorf("%s: %w", archivePatch, err)
+	if err := b.archivePatch(ctx, filepath.Join(dir, archiveDiff)); err != nil {
+		return fmt.Errorf("%s: %w", archiveDiff, err)
 	}
 	state, err := b.archiveState(ctx, filepath.Join(dir, archiveStates))
 	if err != nil {
@@ -135,6 +136,16 @@ func (b *box) archiveState(ctx context.Context, dir string) (ref string, err err
 		return "", err
 	}
 	return c.Ref, store.Hold("archived", c.Ref)
+}
+
+// archivePatch writes the patch, or into its place why there is none: git makes
+// none of files that do not fit into memory, and the archive does without.
+func (b *box) archivePatch(ctx context.Context, path string) error {
+	err := b.writePatch(ctx, path)
+	if err == nil || ctx.Err() != nil || errors.Is(err, syscall.ENOSPC) || errors.Is(err, agents.ErrNoSpace) {
+		return err
+	}
+	return fsx.Publish(path, []byte("there is no patch: "+err.Error()+"\n"), 0o600)
 }
 
 func (b *box) writePatch(ctx context.Context, path string) error {
