@@ -73,7 +73,30 @@ func (b *box) compare(ctx context.Context, store *snapshot.Store, objects string
 		return nil, err
 	}
 	repo := git.Repo{Git: b.run, GitDir: objects}
-	return statediff.Git(ctx, repo, statediff.Request{From: req.From + ":" + files, To: req.To + ":" + files, Counts: req.Counts, Patch: req.Patch, Skip: skip})
+	out, err := statediff.Git(ctx, repo, statediff.Request{From: req.From + ":" + files, To: req.To + ":" + files, Counts: req.Counts, Patch: req.Patch, Skip: skip})
+	if err != nil {
+		return nil, err
+	}
+	return b.withBits(ctx, store, req, skip, out)
+}
+
+// withBits adds the files of which git sees no change: other permission bits
+// than the one to execute, owners and attributes.
+func (b *box) withBits(ctx context.Context, store *snapshot.Store, req sandbox.DiffRequest, skip []string, out []agents.FileChange) ([]agents.FileChange, error) {
+	changes, err := store.Compare(ctx, req.From, req.To)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, c := range out {
+		seen[c.Path] = true
+	}
+	for _, c := range statediff.Files(changes, files) {
+		if c.Change == agents.ChangeMode && !seen[c.Path] && !statediff.Below(skip, c.Path) {
+			out = append(out, c)
+		}
+	}
+	return out, nil
 }
 
 // notHome lists the paths in which two states differ and which never come home:

@@ -402,6 +402,14 @@ func TestIncludeUncommitted(t *testing.T) {
 	if _, err := b.strategy.Seal(t.Context(), b.ws, sandbox.SealRequest{}); !errors.Is(err, agents.ErrConflict) {
 		t.Errorf("seal of a change to uncommitted lines: %v, want a conflict", err)
 	}
+	for name, script := range map[string]string{
+		"remove an untracked file": "rm untracked", "put back a line": "sed -i 's/^ONE$/1/' b.txt", "bring a file back": "echo x >gone.txt",
+	} {
+		plan.Sh(script)
+		if _, err := b.strategy.Seal(t.Context(), b.ws, sandbox.SealRequest{}); !errors.Is(err, agents.ErrConflict) {
+			t.Errorf("%s: %v, want a conflict: no commit can say that", name, err)
+		}
+	}
 	oracle.Same(t, "seal", repo.Dir, before, withoutObjects()...)
 }
 

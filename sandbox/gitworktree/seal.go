@@ -158,8 +158,8 @@ func (b *box) person(ctx context.Context) (git.Person, error) {
 }
 
 // withoutUncommitted takes the user's uncommitted changes, which the sandbox
-// started with, out of the tree again. Where the plan changed the same lines
-// that cannot be done, and is agents.ErrUnsupported.
+// started with, out of the tree again. Where the plan changed the same lines, or
+// took such changes back, that cannot be done, and is agents.ErrConflict.
 func (b *box) withoutUncommitted(ctx context.Context, at git.Repo, tree string, when time.Time) (string, error) {
 	commit := func(tree string, parents ...string) (string, error) {
 		return at.CommitTree(ctx, git.NewCommit{Tree: tree, Parents: parents, Message: "uncommitted\n",
@@ -181,13 +181,39 @@ func (b *box) withoutUncommitted(ctx context.Context, at git.Repo, tree string, 
 	if err != nil {
 		return "", err
 	}
-	if len(merged.Conflicts) > 0 {
+	lost := merged.Conflicts
+	if len(lost) == 0 {
+		if lost, err = b.lostWithout(ctx, at, merged.Tree, start, tree, commit); err != nil {
+			return "", err
+		}
+	}
+	if len(lost) > 0 {
 		return "", agents.WithHint(
-			fmt.Errorf("the plan changed lines of uncommitted changes in %s: %w", agents.EscapePath(strings.Join(merged.Conflicts, ", ")), agents.ErrConflict),
+			fmt.Errorf("the plan changed lines of uncommitted changes in %s: %w", agents.EscapePath(strings.Join(lost, ", ")), agents.ErrConflict),
 			"take the plan's changes into your work tree by hand: agents plan diff %s --patch >plan.patch; git -C %s apply plan.patch",
 			b.rec.PlanID, agents.EscapePath(b.rec.User.Root))
 	}
 	return merged.Tree, nil
+}
+
+// lostWithout lists the paths at which the result, brought to the user's
+// uncommitted changes, would not give what the plan made: it took some of them
+// back, which no commit can say.
+func (b *box) lostWithout(ctx context.Context, at git.Repo, result, start, tree string, commit func(string, ...string) (string, error)) ([]string, error) {
+	home, err := commit(result, b.rec.Base)
+	if err != nil {
+		return nil, err
+	}
+	again, err := at.MergeTrees(ctx, home, start)
+	if err != nil || len(again.Conflicts) > 0 {
+		return again.Conflicts, err
+	}
+	changes, err := at.DiffTrees(ctx, again.Tree, tree, git.DiffOptions{})
+	var paths []string
+	for _, c := range changes {
+		paths = append(paths, c.Path)
+	}
+	return paths, err
 }
 
 // checkLinks refuses a new gitlink that no .gitmodules explains, and returns
