@@ -88,6 +88,7 @@ type RunResult struct {
 	Invocation Invocation
 	Sandboxes  []SandboxState
 	Diff       Diff
+	Unknown    bool // what changed could not be looked at, and Diff says nothing
 	Applies    bool // an apply would change something, if only directories, which Diff does not list
 	Messages   []string
 }

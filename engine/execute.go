@@ -35,7 +35,7 @@ func (e *Engine) Execute(ctx context.Context, req ExecuteRequest) (agents.Execut
 	}
 	res := agents.ExecuteResult{Resume: resumeAt(s.plan.Steps, false)}
 	err = s.execute(ctx, req.Stdio)
-	res.Diff = s.changedSoFar(ctx)
+	res.Diff, _ = s.changedSoFar(ctx)
 	res.Plan, res.Sandboxes, res.Messages = s.plan, s.states(), s.notices
 	return res, err
 }
@@ -255,12 +255,12 @@ func (s *session) run(ctx context.Context, c call, res *agents.RunResult) error 
 	var err error
 	res.Invocation, err = s.call(ctx, c)
 	if ctx.Err() != nil || err != nil && !errors.Is(err, agents.ErrToolFailed) {
-		res.Diff = s.changedSoFar(ctx)
+		res.Diff, res.Unknown = s.changedSoFar(ctx)
 		return errors.Join(err, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
 	}
 	changed, serr := s.sealAll(ctx)
 	if serr != nil {
-		res.Diff = s.changedSoFar(ctx)
+		res.Diff, res.Unknown = s.changedSoFar(ctx)
 		return errors.Join(err, serr, s.move(ctx, agents.PhaseExecute, agents.PlanQueued, nil))
 	}
 	diff, derr := s.diff(ctx, s.boxes, "", "", false)
@@ -288,21 +288,21 @@ func (s *session) sayUnseen(ctx context.Context, changed []*box) {
 		case slices.Contains(changed, b):
 			s.say("what changed in %s is directories alone, which a diff does not show", name)
 		default:
-			s.say("what changed in %s never comes home (sandbox.protected): %s", name, shows)
+			s.say("what changed in %s is times alone, or never comes home (sandbox.protected): %s", name, shows)
 		}
 	}
 }
 
 // changedSoFar is what the plan changed, for the result of a call that may have
 // failed or been stopped: it says what is kept, and its own failure is a notice.
-func (s *session) changedSoFar(ctx context.Context) agents.Diff {
+func (s *session) changedSoFar(ctx context.Context) (d agents.Diff, unknown bool) {
 	ctx, cancel := sandbox.Detach(ctx)
 	defer cancel()
 	d, err := s.diff(ctx, s.boxes, "", "", false)
 	if err != nil {
 		s.say("what changed could not be listed: %v", err)
 	}
-	return d
+	return d, err != nil
 }
 
 // Artifacts lists the files that a plan added or changed.

@@ -390,8 +390,10 @@ func (s *session) invoke(ctx context.Context, c call, b *box) (tool.Result, erro
 }
 
 // places tells a call's processes where the plan's sandboxes are:
-// AGENTS_SANDBOX_<NAME>, the resource's name in capitals, other signs as _.
+// AGENTS_SANDBOX_<NAME>, the resource's name in capitals, other signs as _; of
+// names that are the same then, the second gets _2.
 func (s *session) places() (env []string) {
+	seen := map[string]int{}
 	for _, r := range s.plan.Resources {
 		b := s.find(r.ID)
 		if b == nil {
@@ -403,6 +405,10 @@ func (s *session) places() (env []string) {
 			}
 			return '_'
 		}, strings.ToUpper(r.Name))
+		if seen[name]++; seen[name] > 1 {
+			name += "_" + strconv.Itoa(seen[name])
+			s.say("the sandbox of %s is in AGENTS_SANDBOX_%s", r.Name, name)
+		}
 		env = append(env, "AGENTS_SANDBOX_"+name+"="+filepath.Join(b.Record().Path, filepath.FromSlash(r.SubPath)))
 	}
 	return env

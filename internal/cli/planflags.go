@@ -25,7 +25,7 @@ func (f *planFlags) register(a *app, cmd *cobra.Command) {
 	flags.StringVar(&f.name, "name", "", "name of the plan")
 	flags.StringVar(&f.profile, "profile", "", "automation profile (else core.automation-profile)")
 	flags.BoolVar(&f.requireCheckpoints, "require-checkpoints", false, "refuse tools whose effects cannot be taken back")
-	flags.BoolVar(&f.includeUncommitted, "include-uncommitted", false, "bring uncommitted changes into the sandbox")
+	flags.BoolVar(&f.includeUncommitted, "include-uncommitted", false, "bring uncommitted changes into the sandbox; the plan may change other lines than those")
 	flag(cmd, "profile", fixed(profileNames()...))
 	flag(cmd, "resource", a.resources())
 }

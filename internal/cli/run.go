@@ -84,7 +84,9 @@ func (o *runOptions) run(ctx context.Context, a *app) (view.Document, error) {
 }
 
 // changed reports whether a run left anything that could be applied.
-func changed(res agents.RunResult) bool { return res.Applies || res.Diff.Summary.FilesChanged > 0 }
+func changed(res agents.RunResult) bool {
+	return res.Applies || res.Unknown || res.Diff.Summary.FilesChanged > 0
+}
 
 // next does what the flags or the user say about the changes.
 func (o *runOptions) next(ctx context.Context, s *session, res agents.RunResult, failed bool) (view.Document, error) {

@@ -52,10 +52,11 @@ func unescapeMount(s string) string {
 	return b.String()
 }
 
-// mountAt identifies the mount that path is on; 0 where the kernel does not say.
-func mountAt(path string) uint64 {
+// mountIn identifies the mount that an entry of a directory is on; 0 where the
+// kernel does not say.
+func mountIn(dir *os.File, name string) uint64 {
 	var st unix.Statx_t
-	if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &st) != nil {
+	if unix.Statx(int(dir.Fd()), name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &st) != nil {
 		return 0
 	}
 	return st.Mnt_id

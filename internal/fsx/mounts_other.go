@@ -2,8 +2,10 @@
 
 package fsx
 
+import "os"
+
 // MountsBelow is not known here.
 func MountsBelow(dir string) ([]string, error) { return nil, nil }
 
-// mountAt is not known here.
-func mountAt(path string) uint64 { return 0 }
+// mountIn is not known here.
+func mountIn(dir *os.File, name string) uint64 { return 0 }

@@ -176,11 +176,21 @@ func syncDir(path string) error {
 	return err
 }
 
-// RemoveAll removes a tree. It makes directories without owner permission
-// writable first, never follows a link, never crosses into another file
-// system or what is mounted there, and takes a missing tree for done.
+// RemoveAll removes a tree, however deep. It makes directories without owner
+// permission writable first, never follows a link, never crosses into another
+// file system or what is mounted there, and takes a missing tree for done.
 func RemoveAll(path string) error {
-	fi, err := os.Lstat(path)
+	path = filepath.Clean(path)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	in, err := openLevel(os.OpenRoot(filepath.Dir(path)))
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	name := filepath.Base(path)
+	fi, err := in.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -188,8 +198,27 @@ func RemoveAll(path string) error {
 		return err
 	}
 	dev, ok := device(fi)
-	return removal{dev, ok, mountAt(filepath.Dir(path))}.remove(path, fi)
+	return removal{dev, ok, mountIn(in.dir, ".")}.remove(in, name, path, fi)
 }
+
+// level is a directory on the way down.
+type level struct {
+	root *os.Root
+	dir  *os.File
+}
+
+func openLevel(root *os.Root, err error) (level, error) {
+	if err != nil {
+		return level{}, err
+	}
+	dir, err := root.Open(".")
+	if err != nil {
+		return level{}, errors.Join(err, root.Close())
+	}
+	return level{root, dir}, nil
+}
+
+func (l level) close() { _ = errors.Join(l.dir.Close(), l.root.Close()) }
 
 // removal is where a RemoveAll stays.
 type removal struct {
@@ -198,35 +227,56 @@ type removal struct {
 	mount uint64 // of the directory that the tree is in; 0 = not known
 }
 
-func (r removal) remove(path string, fi fs.FileInfo) error {
-	if !fi.IsDir() {
-		return Remove(path)
-	}
-	if d, _ := device(fi); r.known && d != r.dev || r.mount != mountAt(path) {
-		return &fs.PathError{Op: "remove", Path: path, Err: errors.New("is a mount point")}
-	}
-	if fi.Mode().Perm()&0o700 != 0o700 {
-		if err := Chmod(path, fi.Mode().Perm()|0o700); err != nil {
+// remove removes the entry name of a directory, which path shows to people.
+func (r removal) remove(in level, name, path string, fi fs.FileInfo) error {
+	if fi.IsDir() {
+		if err := r.empty(in, name, path, fi); err != nil {
 			return err
 		}
 	}
-	entries, err := os.ReadDir(path)
+	if err := failpoint.Hit("fsx.remove", path); err != nil {
+		return err
+	}
+	if err := in.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (r removal) empty(in level, name, path string, fi fs.FileInfo) error {
+	if d, _ := device(fi); r.known && d != r.dev || r.mount != mountIn(in.dir, name) {
+		return &fs.PathError{Op: "remove", Path: path, Err: errors.New("is a mount point")}
+	}
+	if fi.Mode().Perm()&0o700 != 0o700 {
+		if err := failpoint.Hit("fsx.chmod", path); err != nil {
+			return err
+		}
+		if err := in.root.Chmod(name, fi.Mode().Perm()|0o700); err != nil {
+			return err
+		}
+	}
+	here, err := openLevel(in.root.OpenRoot(name))
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		child, err := e.Info()
+	defer here.close()
+	names, err := here.dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, child := range names {
+		fi, err := here.root.Lstat(child)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if err := r.remove(filepath.Join(path, e.Name()), child); err != nil {
+		if err := r.remove(here, child, filepath.Join(path, child), fi); err != nil {
 			return err
 		}
 	}
-	return Remove(path)
+	return nil
 }
 
 // ClearDir empties a directory, the entry last last. The directory stays.

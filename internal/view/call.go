@@ -139,6 +139,10 @@ func RunSummary(r agents.RunResult, messages []string) []Block {
 	if more := len(r.Diff.Files) - len(files); more > 0 {
 		blocks = append(blocks, Note(fmt.Sprintf(" … and %s more", plural(more, "file"))))
 	}
-	blocks = append(blocks, Note(SummaryLine(r.Diff.Summary)))
+	if r.Unknown {
+		blocks = append(blocks, Note("What changed is not known"))
+	} else {
+		blocks = append(blocks, Note(SummaryLine(r.Diff.Summary)))
+	}
 	return append(blocks, messageLines(messages)...)
 }

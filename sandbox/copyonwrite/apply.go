@@ -51,6 +51,7 @@ type applying struct {
 	store *snapshot.Store
 	from  *origin
 
+	advice  string // what helps against a conflict where no update or merge does
 	byPath  map[string]*step
 	steps   []*step             // by path
 	reaches map[string]fsx.Kind // answers of reached
@@ -110,6 +111,9 @@ func (a *applying) conflict() error {
 	a.res.State = agents.ApplyConflict
 	err := fmt.Errorf("%s: %s: %w", agents.EscapePath(a.res.Conflicts[0].Path), a.res.Conflicts[0].Reason, agents.ErrConflict)
 	elsewhere := fmt.Sprintf("agents plan export %s --patch FILE takes the plan's changes elsewhere", a.ws.PlanID)
+	if a.advice != "" {
+		return agents.WithHint(err, "%s; %s", a.advice, elsewhere)
+	}
 	if a.req.Merge {
 		return agents.WithHint(err, "put those paths back on the real side and apply again, or %s", elsewhere)
 	}

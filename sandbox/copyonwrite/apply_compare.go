@@ -63,6 +63,7 @@ func (a *applying) compareOne(ctx context.Context, s *step) error {
 	org := a.from.at(s.Path)
 	if s.real.Kind == fsx.KindFile && fsx.DatabaseInUse(a.home(s.Path)) && !timesOnly(s.Change) {
 		a.refuse(s.Path, s.did()+" it, and on the real side it is a database that a program has open")
+		a.advice = "close the program that has the database open, and apply again"
 		return nil
 	}
 	if untouched(org, s.real) {

@@ -61,6 +61,7 @@ func (a *applying) choose(s *step) {
 	if !asRoot() && int(s.real.UID) != os.Geteuid() {
 		if s.skip = timesOnly(s.Change); !s.skip {
 			a.refuse(s.Path, s.did()+" it, and on the real side it belongs to another user: what is written to it could not be taken back")
+			a.advice = "apply as that user, or as root"
 		}
 		return
 	}
