@@ -380,13 +380,13 @@ func TestMoveInPlaceAgainstAWriter(t *testing.T) {
 	const size = 24 << 20
 	for _, back := range []bool{false, true} {
 		met := false
-		for round := range 12 {
+		for round := range 4 {
 			r := newRewriting(t, newBench(t, plain{}), file(strings.Repeat("o", size)), file(strings.Repeat("n", size)))
 			m := r.begin(t)
-			before, after := byte('o'), byte('n')
+			before := byte('o')
 			if back {
 				must(t, m.Run(t.Context()))
-				before, after = after, before
+				before = 'n'
 			}
 			f, err := os.OpenFile(r.at, os.O_RDWR, 0)
 			must(t, err)
@@ -419,7 +419,6 @@ func TestMoveInPlaceAgainstAWriter(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			_ = after
 		}
 		if !met {
 			t.Errorf("back %v: nobody wrote in the middle", back)
