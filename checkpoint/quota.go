@@ -168,7 +168,7 @@ func (s *Store) usageNote(planID string) string { return filepath.Join(s.dir, us
 // costs others a walk.
 func (s *Store) noteUsage(planID string, bytes int64) {
 	note := s.usageNote(planID)
-	if _, err := os.Lstat(filepath.Join(s.dir, planID)); err != nil {
+	if !exists(filepath.Join(s.dir, planID)) {
 		return // it has nothing, and needs no note
 	}
 	err := fsx.MkdirAll(filepath.Dir(note), 0o700)
@@ -176,7 +176,7 @@ func (s *Store) noteUsage(planID string, bytes int64) {
 		err = fsx.Note(note, strconv.AppendInt(nil, bytes, 10), 0o600)
 	}
 	if err != nil {
-		_ = fsx.Remove(note)
+		s.dropNote(planID)
 	}
 }
 
@@ -215,7 +215,20 @@ func (s *Store) grown(planID string, bytes int64) {
 		s.noteUsage(planID, m.own)
 		return
 	}
-	_ = fsx.Remove(s.usageNote(planID))
+	s.dropNote(planID)
+}
+
+// dropNote removes a plan's note, if it has one. That it fails leaves one that
+// is too old until somebody works on the plan.
+func (s *Store) dropNote(planID string) {
+	if note := s.usageNote(planID); exists(note) {
+		_ = fsx.Remove(note)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // unmeasured forgets what a plan uses.
@@ -223,7 +236,7 @@ func (s *Store) unmeasured(planID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.measures, planID)
-	_ = fsx.Remove(s.usageNote(planID)) // none is as good as one that is too old
+	s.dropNote(planID)
 }
 
 // treeSize sums the sizes of the files below dir. What goes while it looks is
