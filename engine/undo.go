@@ -48,7 +48,7 @@ func (e *Engine) UndoApply(ctx context.Context, plan string) (agents.ApplyResult
 	}
 	out.Messages = s.notices
 	if err != nil && len(undone) == 0 {
-		return out, errors.Join(err, s.dropUndoJournal())
+		return out, errors.Join(err, s.giveUpUndo(ctx, j.Applied[0]))
 	}
 	return out, err
 }
@@ -152,7 +152,7 @@ func (s *session) undo(ctx context.Context, j undoJournal) (undone []agents.Reso
 			return undone, err
 		}
 		if err := s.undoResource(ctx, gone); err != nil {
-			return undone, errors.Join(err, s.dropReopened(ctx, gone, a.Ref))
+			return undone, err
 		}
 		undone = append(undone, gone.Resource())
 	}
@@ -207,20 +207,34 @@ func (s *session) reopen(ctx context.Context, gone *box, ref string) error {
 	return err
 }
 
-// dropReopened removes the sandbox that reopen made for an undo which was
-// refused: the apply stays.
-func (s *session) dropReopened(ctx context.Context, gone *box, ref string) error {
-	b := s.find(gone.Resource().ID)
-	if ref == "" || b == nil {
-		return nil
+// giveUpUndo ends an undo that was refused at this sandbox: one that was made for
+// it goes again, and what its record said of the apply stays. Where that cannot
+// be, the undo stays for the plan's next command.
+func (s *session) giveUpUndo(ctx context.Context, a appliedBox) error {
+	if a.Ref == "" {
+		return s.dropUndoJournal()
 	}
 	ctx, cancel := sandbox.Detach(ctx)
 	defer cancel()
-	if err := b.Cleanup(ctx); err != nil {
+	var rec agents.SandboxRecord
+	err := s.e.store.Read(ctx, func(tx *metastore.Tx) (err error) {
+		rec, err = tx.Sandboxes().Get(a.Record.ID)
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	s.boxes = slices.DeleteFunc(s.boxes, func(o *box) bool { return o == b })
-	return s.e.storeSandbox(ctx, gone.Record())
+	if rec.Status.Live() {
+		made, err := s.box(rec)
+		if err != nil {
+			return err
+		}
+		if err := made.Cleanup(ctx); err != nil {
+			return err
+		}
+		s.boxes = slices.DeleteFunc(s.boxes, func(b *box) bool { return b.Record().ID == rec.ID })
+	}
+	return errors.Join(s.e.storeSandbox(ctx, a.Record), s.dropUndoJournal())
 }
 
 // endUndo finishes an undo that was killed. Where the real resource has moved
@@ -243,10 +257,10 @@ func (s *session) endUndo(ctx context.Context) error {
 		s.say("the interrupted undo of plan %s was finished: the resources are as before the apply", s.plan.ID)
 	case errors.Is(err, agents.ErrConflict) && len(undone) == 0:
 		s.say("the interrupted undo of plan %s was given up, it stays applied: %v", s.plan.ID, err)
-		return s.dropUndoJournal()
+		return s.giveUpUndo(ctx, j.Applied[0])
 	case errors.Is(err, agents.ErrConflict):
 		s.say("the interrupted undo of plan %s was given up: as before the apply are %s, the rest stays applied: %v", s.plan.ID, names(undone), err)
-		return errors.Join(s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil), s.dropUndoJournal())
+		return errors.Join(s.move(ctx, agents.PhaseExecute, agents.PlanComplete, nil), s.giveUpUndo(ctx, j.Applied[len(undone)]))
 	}
 	return err
 }

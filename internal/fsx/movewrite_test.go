@@ -377,7 +377,10 @@ func TestMoveInPlaceOfAnothersFile(t *testing.T) {
 // TestMoveInPlaceAgainstAWriter: what somebody writes into a big file, at its
 // end, while it is written from its start, is never overwritten, one way or back.
 func TestMoveInPlaceAgainstAWriter(t *testing.T) {
-	const size = 24 << 20
+	size := 24 << 20
+	if testing.Short() {
+		size = 8 << 20
+	}
 	for _, back := range []bool{false, true} {
 		met := false
 		for round := range 4 {
@@ -399,7 +402,7 @@ func TestMoveInPlaceAgainstAWriter(t *testing.T) {
 						return
 					}
 				}
-				_, err := f.WriteAt([]byte("mine"), size-4)
+				_, err := f.WriteAt([]byte("mine"), int64(size)-4)
 				wrote <- err
 			}()
 			if back {
@@ -409,7 +412,7 @@ func TestMoveInPlaceAgainstAWriter(t *testing.T) {
 			}
 			must(t, <-wrote)
 			last := make([]byte, 4)
-			_, rerr := f.ReadAt(last, size-4)
+			_, rerr := f.ReadAt(last, int64(size)-4)
 			must(t, rerr)
 			if string(last) != "mine" {
 				t.Fatalf("back %v, round %d: the end is %q (%v), and somebody has written there", back, round, last, err)
