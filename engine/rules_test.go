@@ -478,3 +478,50 @@ func TestRollbackAfterDiscard(t *testing.T) {
 		t.Errorf("a.txt brought back: got %q", got)
 	}
 }
+
+// full is git_worktree on a disk that has no room for a sandbox that is made
+// again.
+type full struct {
+	*gitworktree.Strategy
+	isFull bool
+}
+
+func (f *full) Create(ctx context.Context, req sandbox.CreateRequest) (sandbox.Workspace, error) {
+	if f.isFull && req.Like != nil {
+		return sandbox.Workspace{}, agents.ErrNoSpace
+	}
+	return f.Strategy.Create(ctx, req)
+}
+
+// TestUndoWithoutRoom: an undo that cannot make its sandbox again changes nothing.
+func TestUndoWithoutRoom(t *testing.T) {
+	strategy := &full{Strategy: gitworktree.New()}
+	c := newComplianceOf(t, strategy, nil)
+	repo := oracle.NewRepo(t)
+	before := repo.Read("a.txt")
+	p := c.plan(repo)
+	c.write(p.ID, "", "a.txt", "v2\n")
+	_, err := c.Apply(t.Context(), engine.ApplyRequest{Plan: p.ID})
+	c.must(err)
+	strategy.isFull = true
+	for range 2 {
+		if _, err := c.UndoApply(t.Context(), p.ID); !errors.Is(err, agents.ErrNoSpace) {
+			t.Fatalf("undo: %v, want no space", err)
+		}
+		if got := repo.Read("a.txt"); got != "v2\n" {
+			t.Fatalf("a.txt = %q after an undo that failed", got)
+		}
+		if got, err := c.Plan(t.Context(), p.ID); err != nil || got.State != agents.PlanApplied {
+			t.Fatalf("the plan is %s, %v", got.State, err)
+		}
+	}
+	strategy.isFull = false
+	_, err = c.UndoApply(t.Context(), p.ID)
+	c.must(err)
+	if got := repo.Read("a.txt"); got != before {
+		t.Errorf("a.txt = %q after the undo", got)
+	}
+	if got := c.content(p.ID, "a.txt"); got != "v2\n" {
+		t.Errorf("a.txt in the sandbox = %q", got)
+	}
+}
