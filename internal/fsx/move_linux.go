@@ -232,9 +232,9 @@ func (m *Move) finishRun() error {
 }
 
 // Forget deletes the before-images and the journal; a killed Forget is
-// finished by LoadMove. It is agents.ErrState while the Move is MovePrepared
-// or MoveUndoing, and agents.ErrBlocked, deleting nothing, while LateWrites tells of something:
-// a *MoveError names the path, and KeepLate is the way out.
+// finished by LoadMove. It is agents.ErrState while the Move is MovePrepared or
+// MoveUndoing, and agents.ErrBlocked, deleting nothing, while LateWrites tells of
+// something: a *MoveError names the path, and KeepLate is the way out.
 func (m *Move) Forget() error {
 	if m.state.unended() {
 		return &agents.StateError{What: "move", From: string(m.state), To: "forget"}

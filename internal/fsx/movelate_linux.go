@@ -21,9 +21,8 @@ import (
 // LateWrites returns the files and directories that were written to after the
 // Move had taken them from their paths, sorted by root and path: a program that
 // had one open, or works in it, can go on writing to what is in the hold now, and
-// believes that it is saved.
-// Those are before-images, and after Undo what had arrived. It works in any
-// state, also on a loaded Move.
+// believes that it is saved. Those are before-images, and after Undo what had
+// arrived. It works in any state, also on a loaded Move.
 func (m *Move) LateWrites() ([]Late, error) {
 	own := map[inodeKey]Identity{} // what the Move itself made of a file through another name
 	for i := range m.j.Steps {

@@ -13,15 +13,20 @@ import (
 
 // TestKill kills every command at some of its failpoints.
 func TestKill(t *testing.T) {
-	const most = 6 // of a command
-	for _, s := range scenarios() {
+	everywhere(t, scenarios(), 6, (*lab).killedAt)
+}
+
+// everywhere tries the commands of these scenarios at up to so many of their
+// failpoints each.
+func everywhere(t *testing.T, all []scenario, most int, try func(l *lab, s scenario, ref *reference, n int)) {
+	for _, s := range all {
 		t.Run(s.name, func(t *testing.T) {
 			l := prepare(t, s)
 			ref := l.reference(s)
 			points := spread(len(ref.hits), most)
 			t.Logf("%d failpoints, %d of them taken", len(ref.hits), len(points))
 			for _, n := range points {
-				t.Run(fmt.Sprint(n), func(t *testing.T) { l.in(t).killedAt(s, ref, n) })
+				t.Run(fmt.Sprint(n), func(t *testing.T) { try(l.in(t), s, ref, n) })
 			}
 		})
 	}
@@ -108,21 +113,8 @@ func (l *lab) thenRepeatAtOnce(ref *reference) { l.repeat(ref) }
 // TestFullDisk lets the disk be full from a failpoint on: the command ends
 // with one error, leaves nothing half-made, and does its work once there is room.
 func TestFullDisk(t *testing.T) {
-	const most = 3 // of a command
-	for _, s := range scenarios() {
-		if !slices.Contains(starved, s.name) {
-			continue
-		}
-		t.Run(s.name, func(t *testing.T) {
-			l := prepare(t, s)
-			ref := l.reference(s)
-			points := spread(len(ref.hits), most)
-			t.Logf("%d failpoints, %d of them taken", len(ref.hits), len(points))
-			for _, n := range points {
-				t.Run(fmt.Sprint(n), func(t *testing.T) { l.in(t).fullAt(s, ref, n) })
-			}
-		})
-	}
+	fill := slices.DeleteFunc(scenarios(), func(s scenario) bool { return !slices.Contains(starved, s.name) })
+	everywhere(t, fill, 3, (*lab).fullAt)
 }
 
 // starved are the scenarios whose disk fills up.
